@@ -1,0 +1,160 @@
+"""Text to token ids, the same in training, evaluation, export and serving.
+
+Truncation and padding are mutable state inside a ``tokenizers.Tokenizer``: two threads that set them differently
+read each other's settings. So this module never sets them. The tokenizer splits text, ``Encoding.truncate`` cuts
+one encoding, ``post_process`` adds the special tokens, and ``pad`` makes arrays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from tokenizers import Encoding, Tokenizer
+
+from contract.errors import InvalidRequest, TextTooLong
+
+Ids: TypeAlias = npt.NDArray[np.int64]
+Truncation: TypeAlias = Literal["right", "left", "off"]
+Text: TypeAlias = str | tuple[str, str]
+"""One text, or a pair of texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class EncodedText:
+    """Token ids of one text or pair, special tokens included, without padding."""
+
+    input_ids: Ids
+    """(seq,)"""
+    token_type_ids: Ids
+    """(seq,) segment numbers; all 0 for a single text and for families that have one segment type."""
+    full_length: int
+    """Number of tokens before truncation, special tokens included."""
+
+    @property
+    def truncated(self) -> bool:
+        """Whether tokens were cut."""
+        return self.full_length > len(self.input_ids)
+
+
+class TextEncoder:
+    """Turns texts into token ids with a fixed length limit. Safe to share between threads.
+
+    Args:
+        tokenizer: a tokenizer whose post-processor adds the special tokens of its family.
+        max_length: most tokens of an encoded text or pair, special tokens included.
+        pad_token_id: id that fills padded positions.
+        type_vocab_size: number of segment types the model knows; with 1, every token is of type 0.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, *, max_length: int, pad_token_id: int, type_vocab_size: int = 1) -> None:
+        # A private copy with every mutable setting at rest: a saved tokenizer.json may carry padding or truncation.
+        self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
+        self.tokenizer.no_padding()
+        self.tokenizer.no_truncation()
+        # A user's text that contains "</s>" or "[SEP]" is text, never structure.
+        self.tokenizer.encode_special_tokens = True
+        self.max_length = max_length
+        self.pad_token_id = pad_token_id
+        self.type_vocab_size = type_vocab_size
+        self._specials = (
+            self.tokenizer.num_special_tokens_to_add(False),
+            self.tokenizer.num_special_tokens_to_add(True),
+        )
+        if max_length <= self._specials[1]:
+            raise ValueError(
+                f"max_length={max_length} leaves no room for text beside {self._specials[1]} special tokens."
+            )
+
+    def encode(self, text: Text, truncation: Truncation = "right") -> EncodedText:
+        """Encode one text or pair; see ``encode_batch``."""
+        return self.encode_batch([text], truncation)[0]
+
+    def encode_batch(self, texts: Sequence[Text], truncation: Truncation = "right") -> list[EncodedText]:
+        """Encode texts and pairs, in order.
+
+        Args:
+            texts: single texts, pairs, or a mix.
+            truncation: which side of a too long text is cut; of a pair the longer side is cut first, and neither
+                side is cut to nothing while the other has tokens to give. ``"off"`` refuses too long texts.
+
+        Raises:
+            TextTooLong: a text exceeds ``max_length`` and truncation is off; ``field`` names it.
+            InvalidRequest: a text holds a lone surrogate, which is half a character and cannot be encoded.
+        """
+        flat: list[str] = []
+        for index, text in enumerate(texts):
+            for part in (text,) if isinstance(text, str) else text:
+                if not _encodable(part):
+                    raise InvalidRequest(
+                        "the text holds half of a surrogate pair (a cut emoji?); send whole characters.",
+                        field=f"inputs[{index}]",
+                    )
+                flat.append(part)
+        pieces = iter(self.tokenizer.encode_batch(flat, add_special_tokens=False))
+        encoded = []
+        for index, text in enumerate(texts):
+            first = next(pieces)
+            second = next(pieces) if not isinstance(text, str) else None
+            encoded.append(self._assemble(first, second, truncation, index))
+        return encoded
+
+    def _assemble(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> EncodedText:
+        room = self.max_length - self._specials[second is not None]
+        lengths = (len(first), 0 if second is None else len(second))
+        full_length = sum(lengths) + self._specials[second is not None]
+        if sum(lengths) > room:
+            if truncation == "off":
+                raise TextTooLong(
+                    f"the text has {full_length} tokens and the limit is {self.max_length}; "
+                    "shorten it or allow truncation.",
+                    field=f"inputs[{index}]",
+                )
+            if second is None:
+                first.truncate(room, direction=truncation)
+            else:
+                keep = _longest_first(lengths, room)
+                first.truncate(keep[0], direction=truncation)
+                second.truncate(keep[1], direction=truncation)
+        whole = self.tokenizer.post_process(first, second, add_special_tokens=True)
+        types = np.asarray(whole.type_ids, dtype=np.int64)
+        return EncodedText(
+            input_ids=np.asarray(whole.ids, dtype=np.int64),
+            token_type_ids=types if self.type_vocab_size > 1 else np.zeros_like(types),
+            full_length=full_length,
+        )
+
+    def pad(self, encoded: Sequence[EncodedText]) -> dict[str, Ids]:
+        """Arrays (batch, seq) named as the model's inputs, padded on the right to the longest text."""
+        shape = (len(encoded), max(len(item.input_ids) for item in encoded))
+        batch = {
+            "input_ids": np.full(shape, self.pad_token_id, dtype=np.int64),
+            "attention_mask": np.zeros(shape, dtype=np.int64),
+            "token_type_ids": np.zeros(shape, dtype=np.int64),
+        }
+        for row, item in enumerate(encoded):
+            length = len(item.input_ids)
+            batch["input_ids"][row, :length] = item.input_ids
+            batch["attention_mask"][row, :length] = 1
+            batch["token_type_ids"][row, :length] = item.token_type_ids
+        return batch
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _longest_first(lengths: tuple[int, int], room: int) -> tuple[int, int]:
+    """How many tokens of each side stay: the shorter side whole if it fits in half of the room.
+
+    The same split as the ``longest_first`` strategy of the tokenizers library.
+    """
+    short = min(*lengths, room // 2)
+    return (short, room - short) if lengths[0] <= lengths[1] else (room - short, short)

@@ -1,0 +1,1 @@
+"""BERT, RoBERTa and ALBERT in native PyTorch: modules, heads, weight renaming, the checkpoint folder."""

@@ -1,0 +1,1 @@
+"""A checkpoint becomes a verified bundle."""

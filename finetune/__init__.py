@@ -1,0 +1,1 @@
+"""A checkpoint and labelled data become a better checkpoint; also evaluation and prediction."""

@@ -1,0 +1,1 @@
+"""A running service becomes numbers, plots and an exit code."""

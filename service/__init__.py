@@ -1,0 +1,1 @@
+"""A bundle becomes an HTTP service. Nothing here imports torch."""
