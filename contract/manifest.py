@@ -99,7 +99,7 @@ def load_manifest(folder: Path, *, verify: bool = True) -> Manifest:
 
     Raises:
         BundleError: the folder is missing or not a bundle, its format is newer than this program knows, a field is
-            missing or of the wrong type, or a file is missing, surplus to its hash, or edited.
+            missing or of the wrong type, a file name leads out of the folder, or a file is missing or edited.
     """
     recover_folder(folder)
     if not folder.is_dir():
@@ -120,8 +120,6 @@ def load_manifest(folder: Path, *, verify: bool = True) -> Manifest:
     manifest = _parse(raw, folder / MANIFEST_NAME)
     for name, digest in manifest.files.items():
         path = folder / name
-        if Path(name).name != name:
-            raise BundleError(f"{folder / MANIFEST_NAME} lists {name!r}, which is not a plain file name.")
         if not path.is_file():
             raise BundleError(f"{folder} lacks the file {name!r} that its manifest lists; copy or export it again.")
         if verify and sha256_file(path) != digest:
@@ -145,66 +143,115 @@ def load_text_encoder(folder: Path, manifest: Manifest) -> TextEncoder:
     )
 
 
+class _Fields:
+    """Typed access to one JSON object; every problem is reported with the file and the field's path in it."""
+
+    def __init__(self, value: Any, path: Path, at: str = "") -> None:
+        if not isinstance(value, dict):
+            raise _unexpected(path, at, value, dict)
+        self._value, self._path = value, path
+        self._prefix = f"{at}." if at else ""
+
+    def take(self, key: str, *kinds: type) -> Any:
+        at = self._prefix + key
+        if key not in self._value:
+            raise BundleError(f"{self._path}: the field {at} is missing; export the checkpoint again.")
+        return _checked(self._path, at, self._value[key], *kinds)
+
+    def take_list(self, key: str, *kinds: type) -> tuple[Any, ...]:
+        items = enumerate(self.take(key, list))
+        return tuple(_checked(self._path, f"{self._prefix}{key}[{i}]", item, *kinds) for i, item in items)
+
+    def take_map(self, key: str, kind: type) -> dict[str, Any]:
+        items = self.take(key, dict).items()
+        return {name: _checked(self._path, f"{self._prefix}{key}[{name!r}]", item, kind) for name, item in items}
+
+    def take_objects(self, key: str) -> list[_Fields]:
+        return [_Fields(item, self._path, f"{self._prefix}{key}[{i}]") for i, item in enumerate(self.take(key, list))]
+
+
+def _checked(path: Path, at: str, value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds) or isinstance(value, bool):  # JSON's true is an int to Python, never to us
+        raise _unexpected(path, at, value, *kinds)
+    return value
+
+
+def _unexpected(path: Path, at: str, value: Any, *kinds: type) -> BundleError:
+    expected = " or ".join(kind.__name__ for kind in kinds)
+    return BundleError(f"{path}: {at} is {value!r}; expected {expected}. Export the checkpoint again.")
+
+
 def _parse(raw: dict[str, Any], path: Path) -> Manifest:
-    """Build the dataclasses; every problem of the file is reported with its field."""
-
-    def take(where: Mapping[str, Any], key: str, kind: type | tuple[type, ...], at: str = "") -> Any:
-        value = where.get(key)
-        if not isinstance(value, kind) or (isinstance(value, bool) and bool not in _kinds(kind)):
-            expected = " or ".join(k.__name__ for k in _kinds(kind))
-            raise BundleError(f"{path}: {at}{key} is {value!r}; expected {expected}. Export the checkpoint again.")
-        return value
-
-    def tensors(key: str) -> tuple[TensorSpec, ...]:
-        return tuple(
+    """Build the dataclasses from a manifest of a known format version."""
+    fields = _Fields(raw, path)
+    inputs, outputs = (
+        tuple(
             TensorSpec(
-                name=take(item, "name", str, f"{key}[{i}]."),
-                dtype=take(item, "dtype", str, f"{key}[{i}]."),
-                axes=tuple(take(item, "axes", list, f"{key}[{i}].")),
+                name=item.take("name", str), dtype=item.take("dtype", str), axes=item.take_list("axes", str, int)
             )
-            for i, item in enumerate(take(raw, key, list))
+            for item in fields.take_objects(key)
         )
-
-    graphs = tuple(
-        Graph(
-            precision=take(item, "precision", str, f"graphs[{i}]."),
-            file=take(item, "file", str, f"graphs[{i}]."),
-            weights=tuple(take(item, "weights", list, f"graphs[{i}].")),
-            opset=take(item, "opset", int, f"graphs[{i}]."),
-            size_bytes=take(item, "size_bytes", int, f"graphs[{i}]."),
-            checks=take(item, "checks", dict, f"graphs[{i}]."),
-        )
-        for i, item in enumerate(take(raw, "graphs", list))
+        for key in ("inputs", "outputs")
     )
-    problem_type = take(raw, "problem_type", str)
-    if problem_type not in PROBLEM_TYPES:
-        raise BundleError(f"{path}: problem_type is {problem_type!r}; expected one of {listing(PROBLEM_TYPES)}.")
     manifest = Manifest(
-        format_version=raw["format_version"],
-        robal_version=take(raw, "robal_version", str),
-        name=take(raw, "name", str),
-        family=take(raw, "family", str),
-        problem_type=problem_type,
-        labels=tuple(take(raw, "labels", list)),
-        max_length=take(raw, "max_length", int),
-        pad_token_id=take(raw, "pad_token_id", int),
-        type_vocab_size=take(raw, "type_vocab_size", int),
-        inputs=tensors("inputs"),
-        outputs=tensors("outputs"),
-        graphs=graphs,
-        parameters=take(raw, "parameters", int),
-        unique_parameters=take(raw, "unique_parameters", int),
-        files=take(raw, "files", dict),
-        metrics=take(raw, "metrics", dict),
-        provenance=take(raw, "provenance", dict),
+        format_version=fields.take("format_version", int),
+        robal_version=fields.take("robal_version", str),
+        name=fields.take("name", str),
+        family=fields.take("family", str),
+        problem_type=fields.take("problem_type", str),
+        labels=fields.take_list("labels", str),
+        max_length=fields.take("max_length", int),
+        pad_token_id=fields.take("pad_token_id", int),
+        type_vocab_size=fields.take("type_vocab_size", int),
+        inputs=inputs,
+        outputs=outputs,
+        graphs=tuple(
+            Graph(
+                precision=item.take("precision", str),
+                file=item.take("file", str),
+                weights=item.take_list("weights", str),
+                opset=item.take("opset", int),
+                size_bytes=item.take("size_bytes", int),
+                checks=item.take("checks", dict),
+            )
+            for item in fields.take_objects("graphs")
+        ),
+        parameters=fields.take("parameters", int),
+        unique_parameters=fields.take("unique_parameters", int),
+        files=fields.take_map("files", str),
+        metrics=fields.take("metrics", dict),
+        provenance=fields.take("provenance", dict),
     )
-    if not manifest.labels or len(set(manifest.labels)) != len(manifest.labels):
-        raise BundleError(f"{path}: labels must be distinct and at least one; found {listing(manifest.labels)}.")
-    unlisted = {name for g in graphs for name in (g.file, *g.weights)} | {TOKENIZER_NAME}
-    if unlisted := unlisted - set(manifest.files):
-        raise BundleError(f"{path}: no sha256 for {listing(unlisted)}; export the checkpoint again.")
+    if problem := _contradiction(manifest):
+        raise BundleError(f"{path}: {problem}; export the checkpoint again.")
     return manifest
 
 
-def _kinds(kind: type | tuple[type, ...]) -> tuple[type, ...]:
-    return kind if isinstance(kind, tuple) else (kind,)
+def _contradiction(manifest: Manifest) -> str | None:
+    """The first thing that fields of the right types still get wrong, as the middle of a sentence."""
+    labels, precisions = manifest.labels, [graph.precision for graph in manifest.graphs]
+    if manifest.problem_type not in PROBLEM_TYPES:
+        return f"problem_type is {manifest.problem_type!r}; expected one of {listing(PROBLEM_TYPES)}"
+    if not labels or len(set(labels)) != len(labels):
+        return f"labels must be distinct and at least one; found {listing(labels)}"
+    if not manifest.outputs or manifest.outputs[0].axes[-1:] != (len(labels),):
+        return f"there are {len(labels)} labels and outputs of another size"
+    if manifest.max_length < 1:
+        return f"max_length is {manifest.max_length}; expected at least 1"
+    if not precisions:
+        return "there is no graph"
+    for precision in precisions:
+        if precisions.count(precision) > 1:
+            return f"there are two graphs of precision {precision!r}"
+    read = {name for graph in manifest.graphs for name in (graph.file, *graph.weights)} | {TOKENIZER_NAME}
+    if unlisted := read - set(manifest.files):
+        return f"there is no sha256 for {listing(unlisted)}"
+    for name in manifest.files:
+        if not _is_plain(name):
+            return f"files lists {name!r}, which is not a plain file name"
+    return None
+
+
+def _is_plain(name: str) -> bool:
+    """Whether a name stays inside the folder on every system, and is not the manifest's own."""
+    return name not in ("", ".", "..", MANIFEST_NAME) and not set(name) & set("/\\\0")

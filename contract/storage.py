@@ -52,7 +52,9 @@ def read_json(path: Path, kind: type[UserError]) -> dict[str, Any]:
         value = json.loads(path.read_bytes())
     except FileNotFoundError:
         raise kind(f"{path} does not exist.") from None
-    except (UnicodeDecodeError, json.JSONDecodeError) as error:
+    except OSError as error:
+        raise kind(f"{path} cannot be read ({error.strerror}).") from None
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError) as error:
         raise kind(f"{path} is not valid JSON ({error}).") from None
     if not isinstance(value, dict):
         raise kind(f"{path} holds a JSON {type(value).__name__}; an object was expected.")
@@ -63,10 +65,11 @@ def read_json(path: Path, kind: type[UserError]) -> dict[str, Any]:
 def replace_folder(target: Path) -> Iterator[Path]:
     """Yield an empty folder beside ``target`` that takes its place when the block ends without an error.
 
-    An existing target stays untouched until then. The swap is two renames, so a kill between them leaves the
-    old folder under ``.NAME.old``; ``recover_folder`` (called here and by readers) puts it back.
+    An existing target stays untouched until then; a link to a folder stays a link. The swap is two renames, so a
+    kill between them leaves the old folder under ``.NAME.old``; ``recover_folder`` (called here and by readers)
+    puts it back.
     """
-    target = target.absolute()
+    target = target.resolve()
     target.parent.mkdir(parents=True, exist_ok=True)
     recover_folder(target)
     fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}.", suffix=".new", dir=target.parent))
@@ -81,9 +84,9 @@ def replace_folder(target: Path) -> Iterator[Path]:
             os.rename(target, old)
         os.rename(fresh, target)
         _fsync(target.parent)
-        shutil.rmtree(old, ignore_errors=True)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+        recover_folder(target)
 
 
 def _old(target: Path) -> Path:
@@ -91,8 +94,9 @@ def _old(target: Path) -> Path:
 
 
 def recover_folder(target: Path) -> None:
-    """Undo a swap that was killed between its two renames."""
-    old = _old(target.absolute())
+    """End a swap that stopped between its steps: put the old folder back, or remove it if the new one is there."""
+    target = target.resolve()
+    old = _old(target)
     if old.exists():
         if target.exists():
             shutil.rmtree(old, ignore_errors=True)
