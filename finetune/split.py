@@ -1,0 +1,73 @@
+"""A dev set out of the training rows: stratified, seeded, and never the same text on both sides.
+
+A random split of data with repeated texts measures memory. So rows are grouped by their text (case and white space
+aside) and a group goes to one side as a whole. A class with one group stays in train, where it can be learned.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+
+from contract.scores import ProblemType
+from finetune.reader import Row
+
+QUANTILES = 10
+"""Regression targets are stratified by this many bins of equal size."""
+
+
+def split_rows(
+    rows: Sequence[Row], fraction: float, seed: int, problem_type: ProblemType
+) -> tuple[tuple[Row, ...], tuple[Row, ...]]:
+    """Divide rows into (train, dev), each in the order of the file.
+
+    Args:
+        rows: all labelled rows.
+        fraction: the wanted share of dev in each class, between 0 and 1.
+        seed: the same rows and seed give the same split.
+        problem_type: classes are single labels, sets of labels, or quantiles of a number.
+    """
+    generator = random.Random(seed)
+    strata: dict[object, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    home: dict[str, object] = {}
+    for index, (row, stratum) in enumerate(zip(rows, _strata(rows, problem_type), strict=True)):
+        key = same_text(row)
+        # a text with two labels belongs to the class that it is first seen in
+        strata[home.setdefault(key, stratum)][key].append(index)
+    dev: set[int] = set()
+    for groups in strata.values():
+        dev.update(_draw(list(groups.values()), fraction, generator))
+    return (
+        tuple(row for index, row in enumerate(rows) if index not in dev),
+        tuple(row for index, row in enumerate(rows) if index in dev),
+    )
+
+
+def _draw(groups: list[list[int]], fraction: float, generator: random.Random) -> list[int]:
+    """Row indices of whole groups that make up about ``fraction`` of one class, at least one group if two exist."""
+    if len(groups) < 2 or fraction <= 0:
+        return []
+    generator.shuffle(groups)
+    wanted = max(1, round(fraction * sum(map(len, groups))))
+    taken: list[int] = []
+    for group in groups:
+        if len(taken) + len(group) <= wanted:
+            taken += group
+    return taken or min(groups, key=len)
+
+
+def _strata(rows: Sequence[Row], problem_type: ProblemType) -> list[object]:
+    if problem_type != "regression":
+        return [tuple(sorted(row.labels)) for row in rows]
+    values = np.array([row.value for row in rows])
+    borders = np.quantile(values, np.linspace(0, 1, QUANTILES + 1)[1:-1])
+    return list(np.searchsorted(borders, values, side="right").tolist())
+
+
+def same_text(row: Row) -> str:
+    """A key that is equal for texts that differ only in case and white space."""
+    parts = (row.text,) if isinstance(row.text, str) else row.text
+    return "\0".join(" ".join(part.casefold().split()) for part in parts)
