@@ -1,0 +1,48 @@
+"""What the numbers were measured on and with: without it they mean nothing a month later."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+PACKAGES = ("robal", "onnxruntime", "bentoml", "tokenizers", "numpy", "locust", "gevent")
+
+
+def describe_machine() -> dict[str, Any]:
+    """Processor, cores that we may use, memory, system, and the versions that matter."""
+    return {
+        "processor": _processor(),
+        "cores_usable": usable_cores(),
+        "cores_physical": psutil.cpu_count(logical=False),
+        "memory_bytes": psutil.virtual_memory().total,
+        "system": f"{platform.system()} {platform.release()}",
+        "load_average_before": round(os.getloadavg()[0], 2),
+        "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
+    }
+
+
+def usable_cores() -> int:
+    """Cores that this process may run on; containers often have fewer than the machine."""
+    affinity = getattr(os, "sched_getaffinity", None)
+    return len(affinity(0)) if affinity else os.cpu_count() or 1
+
+
+def _processor() -> str:
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for line in info.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

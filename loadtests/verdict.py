@@ -1,0 +1,145 @@
+"""From numbers to the sentence that follows from them. Pure functions; nothing here measures.
+
+A difference that is not significant is not the same as no difference: few data make everything insignificant. So a
+ratio is called equivalent only when its whole 95 % interval lies within the margin, faster or slower only when the
+whole interval lies on one side of 1, and otherwise the data do not tell.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+from loadtests.estimates import MIN_ROUNDS, Estimate, student_975
+
+Verdict: TypeAlias = Literal["equivalent", "faster", "slower", "not enough data"]
+
+MARGIN = 0.05
+"""Ratios from 1/1.05 to 1.05 are one and the same for practice."""
+MAX_USEFUL_ROUNDS = 200
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Comparison:
+    """One ratio of B to A, for the sentence."""
+
+    what: str
+    """Such as ``with 1 user its median latency``."""
+    ratio: Estimate
+    higher_is_better: bool = False
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """Everything that the sentence speaks of. Ratios are B to A."""
+
+    a: str
+    b: str
+    size_ratio: float
+    memory_ratio: float
+    comparisons: Sequence[Comparison]
+    bands: Sequence[Comparison] = ()
+    """Ratios for parts of the traffic; those that differ for sure and by more than the margin are told."""
+    rounds: int
+    margin: float = MARGIN
+    reasons: Sequence[str] = ()
+    """Why the run is not valid; empty when it is."""
+
+
+def judge(ratio: Estimate, *, margin: float = MARGIN, higher_is_better: bool = False) -> Verdict:
+    """What a ratio of B to A says about B."""
+    if ratio.low is None or ratio.high is None:
+        return "not enough data"
+    time = ratio.inverse if higher_is_better else ratio
+    assert time.low is not None
+    assert time.high is not None
+    if 1 / (1 + margin) <= time.low and time.high <= 1 + margin:
+        return "equivalent"
+    if time.high < 1:
+        return "faster"
+    if time.low > 1:
+        return "slower"
+    return "not enough data"
+
+
+def rounds_needed(ratio: Estimate, *, rounds: int, margin: float = MARGIN) -> int | None:
+    """About how many rounds would settle an open ratio, if it stays where it is; None when more do not help.
+
+    An interval shrinks with Student's t over the root of the rounds. It settles the matter when its half-width, on the
+    logarithm, is less than the distance to the margin (equivalent) or to 1 (faster or slower), whichever is farther.
+    """
+    if ratio.low is None or ratio.high is None or rounds < MIN_ROUNDS:
+        return None
+    half = math.log(ratio.high / ratio.low) / 2
+    place = abs(math.log(ratio.value))
+    distance = max(math.log1p(margin) - place, place)
+    scale = half * math.sqrt(rounds) / student_975(rounds - 1)
+    for more in range(rounds + 1, MAX_USEFUL_ROUNDS + 1):
+        if scale * student_975(more - 1) / math.sqrt(more) < distance:
+            return more
+    return None
+
+
+def describe(comparison: Comparison, *, rounds: int, margin: float = MARGIN) -> str:
+    """One ratio in words, such as ``its median latency is 0.99x (95% CI 0.97-1.02): no difference beyond 5%``."""
+    ratio, percent = comparison.ratio, f"{margin:.0%}"
+    if ratio.low is None or ratio.high is None:
+        return f"{comparison.what} is {ratio.value:.2f}x, but that is not enough data for an interval"
+    verdict = judge(ratio, margin=margin, higher_is_better=comparison.higher_is_better)
+    time = ratio.inverse if comparison.higher_is_better else ratio
+    assert time.low is not None
+    assert time.high is not None
+    better, worse = ("higher", "lower") if comparison.higher_is_better else ("faster", "slower")
+    match verdict:
+        case "equivalent":
+            meaning = f"no difference beyond {percent}"
+        case "faster":
+            doubt = "" if time.high < 1 / (1 + margin) else f", though perhaps by less than {percent}"
+            meaning = f"{better}{doubt}"
+        case "slower":
+            doubt = "" if time.low > 1 + margin else f", though perhaps by less than {percent}"
+            meaning = f"{worse}{doubt}"
+        case "not enough data":
+            gain = f"no gain beyond {percent}, but " if time.low >= 1 / (1 + margin) else ""
+            need = rounds_needed(ratio, rounds=rounds, margin=margin)
+            more = f" (about {need} rounds would be)" if need else ""
+            meaning = f"{gain}not enough data to call it equivalent or different{more}"
+    return f"{comparison.what} is {ratio.value:.2f}x (95% CI {ratio.low:.2f}-{ratio.high:.2f}): {meaning}"
+
+
+def sentence(claim: Claim) -> str:
+    """The verdict of a whole comparison."""
+    if claim.reasons:
+        return "Not valid: " + "; ".join(claim.reasons) + ". Compare nothing with these numbers."
+    parts = [f"{claim.b} {_size(claim.size_ratio)} and {_memory(claim.memory_ratio)} than {claim.a}"]
+    if _same(claim.size_ratio) and _same(claim.memory_ratio):
+        parts = [f"{claim.b} is as large on disk and in memory as {claim.a}"]
+    parts += [describe(item, rounds=claim.rounds, margin=claim.margin) for item in claim.comparisons]
+    for band in claim.bands:
+        low, high = band.ratio.low, band.ratio.high
+        if low is not None and high is not None and (high < 1 / (1 + claim.margin) or low > 1 + claim.margin):
+            parts.append(describe(band, rounds=claim.rounds, margin=claim.margin))
+    return "; ".join(parts) + "."
+
+
+def _same(ratio: float) -> bool:
+    return f"{max(ratio, 1 / ratio):.1f}" == "1.0"
+
+
+def _size(ratio: float) -> str:
+    if _same(ratio):
+        return "is no smaller on disk"
+    return f"is {fold(ratio)} {'smaller' if ratio < 1 else 'larger'} on disk"
+
+
+def _memory(ratio: float) -> str:
+    if _same(ratio):
+        return "takes no less memory"
+    return f"takes {fold(ratio)} {'less' if ratio < 1 else 'more'} memory"
+
+
+def fold(ratio: float) -> str:
+    """How many times, always at least 1: ``10.6x`` for a ratio of 0.094."""
+    return f"{max(ratio, 1 / ratio):.1f}x"
