@@ -1,0 +1,160 @@
+"""The bundle folder: graph, weights, tokenizer, configuration and manifest, all of them or none.
+
+Everything is written into a folder beside the target and checked there; only what passed every gate takes the target's
+place. See docs/bundle-format.md.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import torch
+
+from contract.errors import UsageError
+from contract.manifest import MANIFEST_NAME, Graph, Manifest, save_manifest
+from contract.storage import recover_folder, replace_folder, sha256_file, write_json
+from contract.tokenizer_files import save_tokenizer
+from encoders.config import EncoderConfig
+from encoders.heads import SequenceClassifier
+from encoders.training import count_parameters
+from export import verify
+from export.graph import classifier_graph, input_specs, output_specs
+from export.ops import OPSET
+from export.sources import Source
+
+GRAPH_FILE = "model.onnx"
+WEIGHTS_FILE = "model.onnx_data"
+"""Optimum's names, so that it finds them. Graphs of other precisions will read the same weights file."""
+
+Advance = Callable[[str, int, int], None]
+"""Called with (what is going on, steps done, steps in all)."""
+
+
+def check_target(out: Path, *, overwrite: bool) -> None:
+    """Refuse a target that would be lost, before any work is done.
+
+    Raises:
+        UsageError: it exists and may not be overwritten, or is something else than a bundle.
+    """
+    recover_folder(out)
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    if not (out / MANIFEST_NAME).is_file():
+        raise UsageError(f"{out} exists and is not a bundle, so it will not be overwritten; choose another --out.")
+    if not overwrite:
+        raise UsageError(f"{out} exists; choose another --out or add --overwrite.")
+
+
+def write_bundle(
+    source: Source, out: Path, *, name: str, advance: Advance = lambda *_: None, seed: int = 0
+) -> Manifest:
+    """Export, check and write a bundle.
+
+    Args:
+        source: what to export.
+        out: the folder; an existing one is replaced in the last step.
+        name: the model's name, as the service reports it.
+        advance: receives the progress.
+        seed: decides the token ids that the values are compared on.
+
+    Raises:
+        GateFailed: the graph is not the model; nothing was written.
+    """
+    model, config = source.model, source.model.config
+    used, unique = count_parameters(model)
+    inputs, outputs = input_specs(config), output_specs(config)
+    grid = verify.Grid(
+        vocab_size=config.vocab_size,
+        pad_token_id=config.pad_token_id,
+        type_vocab_size=config.type_vocab_size,
+        max_length=source.text_encoder.max_length,
+        inputs=tuple(spec.name for spec in inputs),
+        seed=seed,
+    )
+    cases = len(grid.shapes)
+    with replace_folder(out) as folder:
+        advance("writing the graph", 0, cases)
+        classifier_graph(model).save(
+            folder, graph_file=GRAPH_FILE, weights_file=WEIGHTS_FILE, inputs=inputs, outputs=outputs
+        )
+        write_json(folder / "config.json", _hf_config(config))
+        save_tokenizer(
+            folder,
+            source.text_encoder.tokenizer,
+            max_length=source.text_encoder.max_length,
+            type_vocab_size=config.type_vocab_size,
+        )
+        checks = verify.check_storage(folder, GRAPH_FILE, [WEIGHTS_FILE], unique)
+        session = verify.open_session(folder / GRAPH_FILE)
+        verify.check_interface(session, inputs, outputs)
+        checks |= verify.check_values(
+            session, _reference(model), grid, lambda done: advance("comparing logits", done, cases)
+        )
+        manifest = Manifest(
+            robal_version=version("robal"),
+            name=name,
+            family=config.model_type,
+            problem_type=config.problem_type,
+            labels=config.labels,
+            max_length=source.text_encoder.max_length,
+            pad_token_id=config.pad_token_id,
+            type_vocab_size=config.type_vocab_size,
+            inputs=inputs,
+            outputs=outputs,
+            graphs=(
+                Graph(
+                    precision="fp32",
+                    file=GRAPH_FILE,
+                    weights=(WEIGHTS_FILE,),
+                    opset=OPSET,
+                    size_bytes=sum((folder / file).stat().st_size for file in (GRAPH_FILE, WEIGHTS_FILE)),
+                    checks=checks,
+                ),
+            ),
+            parameters=used,
+            unique_parameters=unique,
+            files={path.name: sha256_file(path) for path in sorted(folder.iterdir())},
+            metrics=source.metrics,
+            provenance={**source.provenance, "export": _tools()},
+        )
+        save_manifest(folder, manifest)
+    return manifest
+
+
+def _hf_config(config: EncoderConfig) -> dict[str, Any]:
+    """``config.json``, for optimum and other readers of Hugging Face folders.
+
+    They build no layers from it, so the plain family name is right even where transformers has no class for the shape.
+    """
+    return config.to_hf() | {
+        "model_type": config.model_type,
+        "architectures": [config.family.architectures["SequenceClassifier"]],
+    }
+
+
+def _reference(model: SequenceClassifier) -> Callable[[verify.Inputs], verify.Logits]:
+    """The native module as a function of numpy arrays."""
+
+    def logits(inputs: verify.Inputs) -> verify.Logits:
+        with torch.inference_mode():
+            found = model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
+        return np.asarray(found.numpy())
+
+    return logits
+
+
+def _tools() -> Mapping[str, str]:
+    """What made the bundle, and when."""
+    return {
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "onnx": onnx.__version__,
+    }

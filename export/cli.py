@@ -1,0 +1,132 @@
+"""``robal export``."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from contract.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:  # torch and onnx take seconds to import, and --help needs neither
+    from collections.abc import Iterator
+
+    from contract.manifest import Manifest
+    from export.bundle import Advance
+
+app = typer.Typer()
+
+
+@app.command("export", no_args_is_help=True)
+def export(
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="CHECKPOINT",
+            help="A checkpoint of `robal finetune`, or any Hugging Face folder with a BERT, RoBERTa or ALBERT sequence "
+            "classifier. With --random-weights: the name of a preset, such as albert-base.",
+        ),
+    ],
+    out: Annotated[Path, typer.Option("--out", help="The bundle folder to write.", show_default=False)],
+    name: Annotated[
+        str | None,
+        typer.Option(help="Name of the model, as the service will report it.", show_default="the name of --out"),
+    ] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="Replace a bundle that is there already.")] = False,
+    random_weights: Annotated[
+        int | None,
+        typer.Option(
+            metavar="SEED",
+            help="Export the shape of a preset with random weights. Its answers mean nothing; its speed and memory do.",
+            show_default=False,
+        ),
+    ] = None,
+    tokenizer: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="With --random-weights: a checkpoint or bundle whose tokenizer is borrowed.",
+            show_default=False,
+        ),
+    ] = None,
+) -> None:
+    """Turn a checkpoint into a bundle that `robal serve` runs without PyTorch.
+
+    The bundle is an ONNX graph with its weights, the tokenizer and a manifest. Before it takes its place, the graph's
+    logits are compared with the PyTorch model's on many batch sizes, lengths and paddings; a difference stops it all.
+
+    A trained model:  robal export runs/spam --out bundles/spam
+
+    A shape, for latency:  robal export roberta-base --random-weights 0 --tokenizer bundles/spam --out bundles/base
+    """
+    from export.bundle import check_target, write_bundle
+    from export.sources import from_checkpoint, from_preset
+
+    check_target(out, overwrite=overwrite)
+    try:
+        if random_weights is None:
+            if tokenizer is not None:
+                raise UsageError("--tokenizer goes with --random-weights; a checkpoint brings its own tokenizer.")
+            model = from_checkpoint(Path(source))
+        else:
+            if tokenizer is None:
+                raise UsageError(
+                    "--random-weights needs --tokenizer FOLDER: a checkpoint or bundle to borrow one from."
+                )
+            model = from_preset(source, seed=random_weights, tokenizer_folder=tokenizer)
+        with _progress() as advance:
+            manifest = write_bundle(model, out, name=name or out.resolve().name, advance=advance)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {out} is as it was before.") from None
+    _print_summary(manifest, out)
+
+
+@contextmanager
+def _progress() -> Iterator[Advance]:
+    """A bar on a terminal, a line for each stage elsewhere; both on stderr."""
+    console = Console(stderr=True)
+    bar = Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=console,
+        disable=not console.is_terminal,
+    )
+    seen: set[str] = set()
+    with bar:
+        task = bar.add_task("", total=None)
+
+        def advance(stage: str, done: int, total: int) -> None:
+            if stage not in seen and not console.is_terminal:
+                typer.echo(f"{stage} ...", err=True)
+            seen.add(stage)
+            bar.update(task, description=stage, completed=done, total=total)
+
+        yield advance
+
+
+def _print_summary(manifest: Manifest, out: Path) -> None:
+    graph = manifest.graph("fp32")
+    table = Table.grid(padding=(0, 2))
+    unique, used = manifest.unique_parameters, manifest.parameters
+    rows = {
+        "bundle": str(out),
+        "model": f"{manifest.family}, {len(manifest.labels)} labels, up to {manifest.max_length} tokens",
+        "parameters": f"{unique:,} stored" + (f", {used:,} used by the layers" if used != unique else ""),
+        "size": f"{graph.size_bytes / 1e6:,.1f} MB, "
+        f"{graph.checks['size_over_unique_parameters']:.3f} x the unique parameters",
+        "parity": f"max |logit difference| {graph.checks['max_abs_logit_difference']:.1e} over "
+        f"{graph.checks['cases']} cases (limit {graph.checks['logit_difference_limit']:.0e})",
+        "graph": f"{graph.precision}, ONNX opset {graph.opset}",
+    }
+    if "note" in manifest.provenance:
+        rows["note"] = manifest.provenance["note"]
+    for key, value in rows.items():
+        table.add_row(f"[bold]{key}[/bold]", value)
+    Console().print(table)

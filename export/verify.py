@@ -1,0 +1,191 @@
+"""The gates: an exported graph is compared with what it was made from, and a difference stops the export.
+
+Three gates, in the order in which a failure would explain the next one:
+
+1. storage: the ONNX checker passes, every unique weight is stored once, the files are hardly larger than the weights;
+2. interface: input and output names, types and axes are the declared ones, axes with the declared names are dynamic;
+3. values: logits equal the reference's on a grid of batch sizes, lengths and padding patterns.
+
+Each returns its figures for the manifest and raises ``GateFailed`` with the figure that failed. Nothing here shares
+code with the emitter or with the service: onnx and onnxruntime read the files as anyone else's program would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import onnx
+import onnxruntime
+
+from contract.errors import GateFailed, listing
+from contract.manifest import TensorSpec
+
+Inputs = Mapping[str, npt.NDArray[np.int64]]
+Logits = npt.NDArray[np.float32]
+
+MAX_LOGIT_DIFFERENCE = 1e-4
+LARGE_LOGIT = 10.0
+"""Float32 has seven digits: where a logit exceeds this, the limit grows in proportion (regression on large numbers)."""
+MAX_SIZE_RATIO = 1.1
+GRAPH_ALLOWANCE_BYTES = 64 * 1024
+"""Room for the list of nodes, which grows with the layers and not with the weights; matters for tiny models only."""
+BATCHES = (1, 3, 8)
+LENGTHS = (1, 2, 5, 17)
+"""Tested lengths beside the model's longest."""
+
+
+def check_storage(folder: Path, graph_file: str, weight_files: Sequence[str], unique_parameters: int) -> dict[str, Any]:
+    """Every unique weight once, nothing else of size, valid ONNX.
+
+    Args:
+        folder: where the files are.
+        graph_file: name of the ONNX file.
+        weight_files: names of its external weight files.
+        unique_parameters: parameters of the model that the graph was made from, each counted once.
+    """
+    try:
+        onnx.checker.check_model(str(folder / graph_file), full_check=True)
+    except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
+        raise GateFailed(f"the ONNX checker refuses the exported graph: {_one_line(error)}.") from None
+    graph = onnx.load(folder / graph_file, load_external_data=False).graph
+    stored = [tensor for tensor in graph.initializer if tensor.external_data]
+    parameters = sum(int(np.prod(tensor.dims)) for tensor in stored)
+    if parameters != unique_parameters:
+        raise GateFailed(
+            f"the graph stores {parameters:,} parameters and the model has {unique_parameters:,} unique ones: "
+            "a shared weight was copied, or one is missing."
+        )
+    # Behind one of these, quantizers and optimizers no longer recognise a shared weight and copy it.
+    names = {tensor.name for tensor in stored}
+    hidden = {name for node in graph.node if node.op_type in ("Identity", "Transpose") for name in node.input} & names
+    if hidden:
+        raise GateFailed(f"weights reach their uses through Identity or Transpose: {listing(hidden)}.")
+    size = sum((folder / name).stat().st_size for name in (graph_file, *weight_files))
+    limit = int(MAX_SIZE_RATIO * 4 * unique_parameters) + GRAPH_ALLOWANCE_BYTES
+    if size > limit:
+        raise GateFailed(
+            f"the graph and its weights take {size:,} bytes; {4 * unique_parameters:,} bytes of unique parameters "
+            f"allow {limit:,}."
+        )
+    return {
+        "stored_weights": len(stored),
+        "stored_parameters": parameters,
+        "size_over_unique_parameters": round(size / (4 * unique_parameters), 4),
+    }
+
+
+def open_session(path: Path) -> onnxruntime.InferenceSession:
+    """The graph in onnxruntime, on the CPU, with the fusions that it applies by itself."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 3  # errors only
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # torch computes in between
+    try:
+        return onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime's exceptions share no public base class
+        raise GateFailed(f"onnxruntime cannot load the exported graph: {_one_line(error)}.") from None
+
+
+def check_interface(
+    session: onnxruntime.InferenceSession, inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]
+) -> None:
+    """Names, types and axes are exactly the declared ones, none missing and none more."""
+    for kind, declared, found in (("input", inputs, session.get_inputs()), ("output", outputs, session.get_outputs())):
+        want = {spec.name: (f"tensor({spec.dtype.replace('float32', 'float')})", spec.axes) for spec in declared}
+        have = {tensor.name: (tensor.type, tuple(tensor.shape)) for tensor in found}
+        if want.keys() != have.keys():
+            raise GateFailed(f"the graph's {kind}s are {listing(have)}; declared are {listing(want)}.")
+        for name, expected in want.items():
+            if have[name] != expected:
+                raise GateFailed(f"the graph's {kind} {name!r} is {have[name]}; declared is {expected}.")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Grid:
+    """The shapes and padding patterns on which logits are compared."""
+
+    vocab_size: int
+    pad_token_id: int
+    type_vocab_size: int
+    max_length: int
+    inputs: tuple[str, ...]
+    seed: int = 0
+
+    @property
+    def shapes(self) -> list[tuple[int, int, str]]:
+        """(batch, seq, pattern) of each case. The longest length has one pattern: it is most of the time."""
+        shapes = []
+        for seq in (*(length for length in LENGTHS if length < self.max_length), self.max_length):
+            patterns = ("full", "ragged", "scattered") if 1 < seq < self.max_length else ("ragged",)
+            shapes += [(batch, seq, pattern) for batch in BATCHES for pattern in patterns]
+        return shapes
+
+    def __iter__(self) -> Iterator[tuple[str, Inputs]]:
+        """(what it is, inputs) of each case; the same at each iteration."""
+        generator = np.random.default_rng(self.seed)
+        for batch, seq, pattern in self.shapes:
+            yield f"batch {batch}, length {seq}, {pattern}", self._case(generator, batch, seq, pattern)
+
+    def _case(self, generator: np.random.Generator, batch: int, seq: int, pattern: str) -> Inputs:
+        ids = generator.choice(np.delete(np.arange(self.vocab_size), self.pad_token_id), (batch, seq))
+        mask = np.ones_like(ids)
+        if pattern == "ragged":  # from a full row down to a single token
+            mask = (np.arange(seq) < np.linspace(seq, 1, batch).astype(np.int64)[:, None]).astype(np.int64)
+            ids[mask == 0] = self.pad_token_id
+        elif pattern == "scattered":  # padding anywhere, half of it over real ids
+            mask[:, 1:] = generator.integers(0, 2, (batch, seq - 1))
+            ids[(mask == 0) & (generator.random(ids.shape) < 0.5)] = self.pad_token_id
+        case = {
+            "input_ids": ids,
+            "attention_mask": mask,
+            "token_type_ids": generator.integers(0, self.type_vocab_size, (batch, seq)),
+        }
+        return {name: case[name] for name in self.inputs}
+
+
+def check_values(
+    session: onnxruntime.InferenceSession,
+    reference: Callable[[Inputs], Logits],
+    grid: Grid,
+    advance: Callable[[int], None] = lambda done: None,
+) -> dict[str, Any]:
+    """Logits equal the reference's in every case of the grid.
+
+    Args:
+        session: the exported graph.
+        reference: the model it was made from: inputs -> logits (batch, labels).
+        grid: the cases.
+        advance: called after each case with the number of cases done.
+    """
+    worst = largest = 0.0
+    for done, (name, inputs) in enumerate(grid, 1):
+        expected = reference(inputs)
+        (found,) = session.run(None, dict(inputs))
+        if found.shape != expected.shape:
+            raise GateFailed(f"at {name} the graph gives logits {found.shape} and the model {expected.shape}.")
+        difference = float(np.abs(found - expected).max())
+        scale = float(np.abs(expected).max())
+        limit = MAX_LOGIT_DIFFERENCE * max(1.0, scale / LARGE_LOGIT)
+        if not difference <= limit:  # written so that NaN fails
+            raise GateFailed(
+                f"at {name} the graph's logits differ from the model's by {difference:.3g}; the limit is {limit:.3g}."
+            )
+        worst, largest = max(worst, difference), max(largest, scale)
+        advance(done)
+    return {
+        "max_abs_logit_difference": worst,
+        "logit_difference_limit": MAX_LOGIT_DIFFERENCE,
+        "max_abs_logit": largest,
+        "cases": len(grid.shapes),
+        "batch_sizes": sorted({batch for batch, _, _ in grid.shapes}),
+        "lengths": sorted({seq for _, seq, _ in grid.shapes}),
+        "onnxruntime": onnxruntime.__version__,
+    }
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(str(error).split()).rstrip(".")
