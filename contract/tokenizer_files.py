@@ -212,7 +212,7 @@ def stored_max_length(folder: Path) -> int | None:
     return value if isinstance(value, int) and 0 < value < 10**9 else None
 
 
-# A SentencePiece model is a protocol buffer with three fields that matter here. Thirty lines read it without a dependency:
+# A SentencePiece model is a protocol buffer with three fields that matter here; a few lines read it without a package.
 # https://github.com/google/sentencepiece/blob/master/src/sentencepiece_model.proto
 
 USER_DEFINED = 4

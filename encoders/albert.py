@@ -4,7 +4,7 @@
 
 Both of its savings are properties of our encoder, switched by configuration for any family:
 
-- *Factorised embeddings*: tables of width E = ``embedding_size`` and one E x H projection, instead of tables of width H.
+- *Factorised embeddings*: tables of width E = ``embedding_size`` and one E x H projection instead of tables of width H.
 - *Shared layers*: ``num_hidden_layers`` executions of ``num_hidden_groups`` stored blocks (``sharing.py``). This saves
   memory, not time: each execution costs what an unshared layer costs.
 

@@ -1,8 +1,8 @@
 """Self-attention: every token looks at every real token of its text.
 
-Two paths compute the same: the fused kernel of PyTorch, and the formula written out. Tests compare them; the plain one is
-there to be read. ``attend`` knows nothing of projections, so that another way to attend (one long row of several texts
-with a block-diagonal mask) needs no second copy of them.
+Two paths compute the same: the fused kernel of PyTorch, and the formula written out. Tests compare them; the plain one
+is there to be read. ``attend`` knows nothing of projections, so that another way to attend (one long row of several
+texts with a block-diagonal mask) needs no second copy of them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ def attend(
     """Weighted means of ``value``: softmax(query key^T / sqrt(head_dim)) value.
 
     Args:
-        query: (batch, heads, seq, head_dim); key and value have the same shape.
+        query: (batch, heads, seq, head_dim).
+        key: as query.
+        value: as query.
         attention_mask: bool, broadcastable to (batch, heads, seq, seq); true where a query may look. None: everywhere.
         dropout: probability of dropping an attention weight.
         fused: use PyTorch's fused kernel instead of the formula.

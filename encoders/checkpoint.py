@@ -10,21 +10,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 import torch
-from torch import nn
 
 from contract.encoding import TextEncoder
 from contract.errors import CheckpointError, listing
 from contract.scores import ProblemType
 from contract.storage import read_json, recover_folder, replace_folder, write_json
 from contract.tokenizer_files import Tokenizer, load_tokenizer, save_tokenizer, stored_max_length
-from encoders.config import GENERIC_LABELS, EncoderConfig
-from encoders.heads import MaskedLanguageModel, PretrainingModel, SequenceClassifier
+from encoders.config import EncoderConfig, generic_labels
+from encoders.heads import MaskedLanguageModel, Model, PretrainingModel, SequenceClassifier
 from encoders.initialise import initialise
 from encoders.weight_files import SAFETENSORS, read_names, read_tensors, write_tensors
 from encoders.weights import canonical, detect_family, fill, to_hf
@@ -32,7 +31,10 @@ from encoders.weights import canonical, detect_family, fill, to_hf
 FORMAT = 1
 """Version of ``robal.json``."""
 
-Model = TypeVar("Model", bound=nn.Module)
+HEAD = ("classifier.weight", "classifier.bias")
+"""The layer whose outputs are the labels."""
+
+AnyModel = TypeVar("AnyModel", bound=Model)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -48,10 +50,10 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Loaded(Generic[Model]):
+class Loaded(Generic[AnyModel]):
     """A model with weights, and what did not match."""
 
-    model: Model
+    model: AnyModel
     """In evaluation mode, float32, on the CPU."""
     new_tensors: tuple[str, ...]
     """Parameters that the file lacks, freshly drawn."""
@@ -72,8 +74,7 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json, so it is not a model folder.")
     raw = read_json(folder / "config.json", CheckpointError)
-    family = detect_family(read_names(folder), raw.get("model_type"))
-    config = EncoderConfig.from_hf(raw | {"model_type": family})
+    config = EncoderConfig.from_hf(raw | {"model_type": detect_family(read_names(folder), raw.get("model_type"))})
     record = read_json(folder / "robal.json", CheckpointError) if (folder / "robal.json").exists() else {}
     if record.get("format", FORMAT) > FORMAT:
         raise CheckpointError(
@@ -86,18 +87,22 @@ def _text_encoder(folder: Path, config: EncoderConfig) -> TextEncoder | None:
     tokenizer = load_tokenizer(folder)
     if tokenizer is None:
         return None
-    highest = max(tokenizer.get_vocab().values())
-    if highest >= config.vocab_size:
-        raise CheckpointError(
-            f"{folder}: the tokenizer has ids up to {highest} and the embedding has {config.vocab_size} rows "
-            f"(0 to {config.vocab_size - 1}); the tokenizer belongs to another model."
-        )
+    _check_vocabulary(tokenizer, config, folder)
     return TextEncoder(
         tokenizer,
         max_length=min(config.max_length, stored_max_length(folder) or config.max_length),
         pad_token_id=config.pad_token_id,
         type_vocab_size=config.type_vocab_size,
     )
+
+
+def _check_vocabulary(tokenizer: Tokenizer, config: EncoderConfig, folder: Path) -> None:
+    highest = max(tokenizer.get_vocab().values())
+    if highest >= config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: the tokenizer has ids up to {highest} and the embedding has {config.vocab_size} rows "
+            f"(0 to {config.vocab_size - 1}); the tokenizer belongs to another model."
+        )
 
 
 def load_classifier(
@@ -123,20 +128,19 @@ def load_classifier(
         CheckpointError: encoder weights are missing, shapes differ, the head knows other labels, or, with ``strict``,
             anything is missing.
     """
-    config = checkpoint.config
-    if labels is not None or problem_type is not None:
-        config = replace(
-            config, labels=tuple(labels or config.labels), problem_type=problem_type or config.problem_type
-        )
-    loaded = _load(
-        SequenceClassifier, checkpoint, config, strict=strict, seed=seed, ignore="classifier." if new_head else None
+    known = checkpoint.config.labels
+    config = replace(
+        checkpoint.config,
+        labels=known if labels is None else tuple(labels),
+        problem_type=problem_type or checkpoint.config.problem_type,
     )
-    generic = checkpoint.config.labels == tuple(f"LABEL_{index}" for index in range(checkpoint.config.num_labels))
-    kept = "classifier.weight" not in loaded.new_tensors
-    if kept and not generic and config.labels != checkpoint.config.labels:
+    skip = HEAD if new_head else ()
+    loaded = _load(SequenceClassifier, checkpoint, config, strict=strict, seed=seed, skip=skip)
+    is_kept = not set(HEAD) & set(loaded.new_tensors)
+    if is_kept and config.labels != known and known != generic_labels(len(known)):
         raise CheckpointError(
-            f"{checkpoint.folder} was trained on the labels {list(checkpoint.config.labels)} and {list(config.labels)} "
-            "were asked for; ask for a new head (--new-head) to train one."
+            f"{checkpoint.folder} knows the labels {listing(known)} and {listing(config.labels)} were asked for, in "
+            "this order; ask for a new head (--new-head) to train one."
         )
     return loaded
 
@@ -152,33 +156,31 @@ def load_pretraining(checkpoint: Checkpoint, *, strict: bool = True, seed: int =
 
 
 def _load(
-    build: Callable[[EncoderConfig], Model],
+    build: Callable[[EncoderConfig], AnyModel],
     checkpoint: Checkpoint,
     config: EncoderConfig,
     *,
     strict: bool,
     seed: int,
-    ignore: str | None = None,
-) -> Loaded[Model]:
-    with torch.device("meta"):  # no time spent on drawing weights that the file overwrites
+    skip: Collection[str] = (),
+) -> Loaded[AnyModel]:
+    with torch.device("meta"):  # no time is spent on drawing weights that the file overwrites
         model = build(config)
     model.to_empty(device="cpu")
     tensors = canonical(read_tensors(checkpoint.folder), config.family)
-    if ignore:
-        tensors = {name: tensor for name, tensor in tensors.items() if not name.startswith(ignore)}
-    new, unused = fill(model, config, tensors, str(checkpoint.folder))
+    new, unused = fill(model, tensors, checkpoint.folder, skip=skip)
     if strict and new:
         raise CheckpointError(
-            f"{checkpoint.folder} lacks {listing(new)}; without trained values its answers would be random. "
+            f"{checkpoint.folder} lacks {listing(new)}; with random values there its answers would mean nothing. "
             "Fine-tune it first."
         )
     initialise(model, config, only=new, generator=torch.Generator().manual_seed(seed))
-    return Loaded(model=model.eval(), new_tensors=tuple(new), unused_tensors=tuple(unused))
+    return Loaded(model=model.eval(), new_tensors=new, unused_tensors=unused)
 
 
 def save_checkpoint(
     target: Path,
-    model: nn.Module,
+    model: Model,
     tokenizer: Tokenizer,
     *,
     max_length: int,
@@ -187,25 +189,26 @@ def save_checkpoint(
 ) -> None:
     """Write a model folder in one step; an existing one stays whole until then.
 
-    transformers' ``from_pretrained`` finds every tensor it wants and none that it does not know, except for a factorised
-    BERT or RoBERTa, which it has no class for: there ``config.json`` names a ``model_type`` that it refuses.
+    transformers' ``from_pretrained`` finds every tensor that it wants and none that it does not know. It has no class
+    for a factorised BERT or RoBERTa: there ``config.json`` names a ``model_type`` that it refuses.
 
     Args:
         target: the folder.
         model: a ``SequenceClassifier``, ``MaskedLanguageModel`` or ``PretrainingModel``.
         tokenizer: the tokenizer that the model was trained with.
         max_length: most tokens of a text in training; readers keep to it.
-        record: what goes into ``robal.json``.
+        record: what goes into ``robal.json`` beside its format and whether transformers can load the folder.
         dtype: type of the stored floats.
     """
-    config: EncoderConfig = model.config
+    config = model.config
+    _check_vocabulary(tokenizer, config, target)
+    raw = config.to_hf()
     if isinstance(model, PretrainingModel):
-        config = replace(config, labels=GENERIC_LABELS)  # the width of ALBERT's sentence head in transformers
-    raw = config.to_hf() | {"torch_dtype": str(dtype).removeprefix("torch.")}
+        raw |= {"id2label": None, "label2id": None}  # transformers gives ALBERT's sentence head a row for each label
     raw["architectures"] = [config.family.architectures[type(model).__name__]]
+    raw["torch_dtype"] = str(dtype).removeprefix("torch.")
     with replace_folder(target) as folder:
         write_json(folder / "config.json", raw)
-        tensors = to_hf(model, config)
-        write_tensors(folder / SAFETENSORS, {name: tensor.to(dtype) for name, tensor in tensors.items()})
+        write_tensors(folder / SAFETENSORS, to_hf(model), dtype)
         save_tokenizer(folder, tokenizer, max_length=max_length, type_vocab_size=config.type_vocab_size)
-        write_json(folder / "robal.json", {"format": FORMAT} | record)
+        write_json(folder / "robal.json", {"format": FORMAT, "transformers": config.fits_transformers} | record)

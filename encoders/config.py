@@ -1,8 +1,8 @@
 """The shape of an encoder, under Hugging Face's field names.
 
-``EncoderConfig`` says everything that decides which tensors a model has and what it computes. ``from_hf`` and ``to_hf``
-translate from and to the dictionary in ``config.json``. What transformers has no word for (layer sharing outside ALBERT,
-or of one part only) goes under the key ``"robal"``; transformers keeps that key and ignores it.
+``EncoderConfig`` says everything that decides which tensors a model has and what it computes. ``from_hf`` and
+``to_hf`` translate from and to the dictionary in ``config.json``. What transformers has no word for (layer sharing
+outside ALBERT, or of one part only) goes under the key ``"robal"``; transformers keeps that key and ignores it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from encoders.family import Family
 
 Sharing: TypeAlias = Literal["all", "attention", "ffn", "none"]
 ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
-GENERIC_LABELS = ("LABEL_0", "LABEL_1")
 UNKNOWN_TO_TRANSFORMERS = "robal-"
 """Prefix of ``model_type`` for architectures that no transformers class computes, so that none tries to."""
 
@@ -43,7 +42,7 @@ class EncoderConfig:
     embedding_size: int = 0
     """Width E of the embedding tables; 0 means ``hidden_size``."""
     embedding_projection: bool | None = None
-    """Whether a learned E x hidden map follows the embeddings. None: if E differs from hidden, and for ALBERT always."""
+    """Whether a learned E x hidden map follows the embeddings. None: if E is not hidden, and always for ALBERT."""
     hidden_act: str = "gelu"
     hidden_dropout_prob: float = 0.1
     attention_probs_dropout_prob: float = 0.1
@@ -63,7 +62,7 @@ class EncoderConfig:
     """Blocks that one layer executes in sequence, with parameters of their own."""
     layer_sharing: Sharing = "none"
     """Which part of a block the layers of a group share; ``sharing.py`` draws it."""
-    labels: tuple[str, ...] = GENERIC_LABELS
+    labels: tuple[str, ...] = ("LABEL_0", "LABEL_1")
     problem_type: ProblemType = "single_label_classification"
     attention: Literal["fused", "plain"] = "fused"
     """How attention is computed, not what: a setting of the process, never stored."""
@@ -89,6 +88,9 @@ class EncoderConfig:
             value = getattr(self, name)
             allowed = isinstance(value, int | float) and 0 <= value < 1
             require(allowed or (value is None and name == "classifier_dropout"), name, "expected 0 <= p < 1")
+        for name in ("initializer_range", "layer_norm_eps"):
+            value = getattr(self, name)
+            require(isinstance(value, int | float) and value > 0, name, "a number above 0 was expected")
         require(self.hidden_act in ACTIVATIONS, "hidden_act", f"expected one of {listing(ACTIVATIONS)}")
         require(self.layer_sharing in get_args(Sharing), "layer_sharing", f"expected {listing(get_args(Sharing))}")
         require(self.problem_type in PROBLEM_TYPES, "problem_type", f"expected one of {listing(PROBLEM_TYPES)}")
@@ -132,9 +134,9 @@ class EncoderConfig:
         return len(self.labels)
 
     @property
-    def head_dim(self) -> int:
-        """Width of one attention head."""
-        return self.hidden_size // self.num_attention_heads
+    def head_dropout(self) -> float:
+        """Dropout of the classification head."""
+        return self.hidden_dropout_prob if self.classifier_dropout is None else self.classifier_dropout
 
     @property
     def max_length(self) -> int:
@@ -143,7 +145,7 @@ class EncoderConfig:
 
     @property
     def fits_transformers(self) -> bool:
-        """Whether a transformers class computes this: all but factorised BERT and RoBERTa, and ALBERT without a map."""
+        """Whether transformers has a class for this: not for BERT or RoBERTa with a map, nor for ALBERT without."""
         return bool(self.embedding_projection) == (self.model_type == "albert")
 
     @classmethod
@@ -169,7 +171,10 @@ class EncoderConfig:
             theirs = family.config_names.get(name, name)
             if raw.get(theirs) is not None:
                 values[name] = raw[theirs]
-        values |= raw.get("robal", {})
+        ours = raw.get("robal", {})
+        if not isinstance(ours, dict) or not set(ours) <= set(OURS):
+            raise CheckpointError(f'"robal" in config.json is {ours!r}; expected an object with {listing(OURS)}.')
+        values |= ours
         if missing := [name for name in SIZES if name not in values]:
             raise CheckpointError(f"config.json lacks {listing(missing)}; these sizes cannot be guessed.")
         values["labels"] = _labels(raw)
@@ -195,8 +200,7 @@ class EncoderConfig:
         raw["label2id"] = {label: index for index, label in enumerate(self.labels)}
         raw["problem_type"] = self.problem_type
         if self.model_type == "albert":
-            raw["embedding_size"] = self.embedding_size
-            raw["inner_group_num"] = self.inner_group_num
+            raw["classifier_dropout_prob"] = self.head_dropout  # transformers takes no null here
             shared = self.layer_sharing == "all"
             raw["num_hidden_groups"] = self.num_hidden_groups if shared else self.num_hidden_layers
         else:
@@ -226,11 +230,16 @@ UNSUPPORTED = {"position_embedding_type": "absolute", "is_decoder": False, "add_
 """Fields of ``config.json`` that must have this value if present."""
 
 
+def generic_labels(count: int) -> tuple[str, ...]:
+    """The names that transformers gives to labels without a name."""
+    return tuple(f"LABEL_{index}" for index in range(count))
+
+
 def _labels(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Label names in the order of the logits."""
     names = raw.get("id2label")
     if names is None:
-        return tuple(f"LABEL_{index}" for index in range(raw.get("num_labels") or raw.get("_num_labels") or 2))
+        return generic_labels(raw.get("num_labels") or 2)
     try:
         by_id = {int(index): str(label) for index, label in names.items()}
     except (AttributeError, ValueError):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from contract.errors import UsageError
@@ -51,10 +50,8 @@ class Embeddings(nn.Module):
 
     def _check_length(self, input_ids: Tensor) -> None:
         """Refuse too long rows here: an index error on a GPU stops the process without saying where."""
-        if torch.jit.is_tracing() or torch.compiler.is_compiling():
-            return  # the length is symbolic
-        if input_ids.shape[1] > self.config.max_length:
+        length = input_ids.shape[1]
+        if isinstance(length, int) and length > self.config.max_length:  # not an int while the model is traced
             raise UsageError(
-                f"the input has {input_ids.shape[1]} tokens and the model has positions for {self.config.max_length}; "
-                "truncate it."
+                f"the input has {length} tokens and the model has positions for {self.config.max_length}; truncate it."
             )

@@ -15,8 +15,8 @@
                                                         |
                                                       norm -> hidden
 
-The network is that of BERT: each part adds to its input and normalises afterwards ("post-norm"). Parts are stored once in
-``attention`` and ``ffn`` and executed as often as the schedule says, so sharing is a matter of numbers, not of classes.
+The network is that of BERT: each part adds to its input and normalises afterwards ("post-norm"). Parts are stored once
+in ``attention`` and ``ffn`` and executed as often as the schedule says, so sharing is a matter of numbers, not classes.
 """
 
 from __future__ import annotations

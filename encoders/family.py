@@ -1,8 +1,8 @@
 """What a model family is: a handful of choices around one and the same encoder.
 
-BERT, RoBERTa and ALBERT differ in less than their names suggest. ``bert.py``, ``roberta.py`` and ``albert.py`` each fill
-in one ``Family`` record; put them side by side to see every difference there is. What looks like a difference but is a
-property of the encoder (factorised embeddings, sharing of layers) is configuration, open to all families.
+BERT, RoBERTa and ALBERT differ in less than their names suggest. ``bert.py``, ``roberta.py`` and ``albert.py`` each
+fill in one ``Family`` record; put them side by side to see every difference there is. What looks like a difference but
+is a property of the encoder (factorised embeddings, sharing of layers) is configuration, open to all families.
 """
 
 from __future__ import annotations

@@ -4,9 +4,9 @@
     MaskedLanguageModel    encoder -> masked_lm                        logits (tokens, vocab)
     PretrainingModel       encoder -> masked_lm, pooler -> sentence    both: BERT and ALBERT pretraining
 
-The pooler is one dense layer with tanh over the vector of the first token. BERT and ALBERT pretrain it with their sentence
-task; RoBERTa has no such task, so there it is new at fine-tuning and belongs to the classification head. The arithmetic is
-the same.
+The pooler is one dense layer with tanh over the vector of the first token. BERT and ALBERT pretrain it with their
+sentence task; RoBERTa has no such task, so there it is new at fine-tuning and belongs to the classification head. The
+arithmetic is the same.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class Pooler(nn.Module):
 class MaskedLanguageHead(nn.Module):
     """``decode(norm(activation(dense(hidden)))) + bias``: a score for each word of the vocabulary.
 
-    Decoding multiplies by the word embeddings themselves: tied weights are one tensor that is handed over, not two names
-    that could drift apart.
+    Decoding multiplies by the word embeddings themselves: tied weights are one tensor that is handed over, not two
+    names that could drift apart.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
@@ -56,23 +56,29 @@ class MaskedLanguageHead(nn.Module):
         return F.linear(self.norm(self.activation(self.dense(hidden))), decoder, self.bias)
 
 
+class Model(nn.Module):
+    """An encoder and what is on top of it. The subclasses add the heads, under the names in the rename tables."""
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.encoder = Encoder(config)
+
+
 def _chosen(hidden: Tensor, positions: Tensor | None) -> Tensor:
     return hidden if positions is None else hidden.flatten(0, 1)[positions]
 
 
-class SequenceClassifier(nn.Module):
+class SequenceClassifier(Model):
     """Logits for whole texts; what they mean is ``config.labels`` and ``config.problem_type``.
 
     Built alone, its weights are drawn from PyTorch's global generator; ``checkpoint.load_classifier`` reads them.
     """
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        dropout = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-        self.encoder = Encoder(config)
-        self.pooler = Pooler(config, dropout=dropout if config.family.dropout_before_pooler else 0.0)
-        self.dropout = nn.Dropout(dropout)
+        super().__init__(config)
+        self.pooler = Pooler(config, dropout=config.head_dropout if config.family.dropout_before_pooler else 0.0)
+        self.dropout = nn.Dropout(config.head_dropout)
         self.classifier = nn.Linear(config.hidden_size, config.num_labels)
         initialise(self, config)
 
@@ -84,13 +90,11 @@ class SequenceClassifier(nn.Module):
         return self.classifier(self.dropout(self.pooler(hidden)))
 
 
-class MaskedLanguageModel(nn.Module):
+class MaskedLanguageModel(Model):
     """Scores for every word at every position, or at the chosen ones only."""
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
-        self.config = config
-        self.encoder = Encoder(config)
+        super().__init__(config)
         self.masked_lm = MaskedLanguageHead(config)
         initialise(self, config)
 
@@ -115,7 +119,7 @@ class MaskedLanguageModel(nn.Module):
         return self.masked_lm(_chosen(hidden, positions), self.encoder.embeddings.word.weight)
 
 
-class PretrainingModel(nn.Module):
+class PretrainingModel(Model):
     """Masked-LM and the family's sentence task together: next-sentence for BERT, sentence-order for ALBERT.
 
     Raises:
@@ -123,11 +127,9 @@ class PretrainingModel(nn.Module):
     """
 
     def __init__(self, config: EncoderConfig) -> None:
-        super().__init__()
         if config.family.sentence_task is None:
             raise UsageError(f"{config.model_type} has no sentence task; pretrain it as a MaskedLanguageModel.")
-        self.config = config
-        self.encoder = Encoder(config)
+        super().__init__(config)
         self.masked_lm = MaskedLanguageHead(config)
         self.pooler = Pooler(config)
         self.sentence = nn.Linear(config.hidden_size, 2)

@@ -5,8 +5,8 @@
 What changed is the training: no sentence task, so no pretrained pooler, a byte-level vocabulary, dynamic masking, more
 data. Inside the network three small things are new:
 
-- Positions are counted from ``pad_token_id + 1`` and skip padding, so 514 rows serve 512 tokens, and a row padded on the
-  left gives the same vectors as one padded on the right. (fairseq's ``make_positions`` does this.)
+- Positions are counted from ``pad_token_id + 1`` and skip padding, so 514 rows serve 512 tokens, and a text padded on
+  the left gets the same vectors as one padded on the right. (fairseq's ``make_positions`` does this.)
 - The classification head brings its own pooler, with dropout on both sides. fairseq's default is no dropout there;
   transformers uses ``classifier_dropout``, else ``hidden_dropout_prob``, and so do we.
 - The masked-LM head uses the exact GELU, whatever ``hidden_act`` says.
@@ -26,7 +26,7 @@ def first_position(pad_token_id: int) -> int:
 
 
 def number_positions(input_ids: Tensor, pad_token_id: int) -> Tensor:
-    """Tokens are counted from ``pad_token_id + 1`` without padding; padding reads row ``pad_token_id``: (batch, seq)."""
+    """Tokens are counted from ``pad_token_id + 1``; padding reads row ``pad_token_id``: (batch, seq)."""
     real = (input_ids != pad_token_id).long()
     return real.cumsum(dim=1) * real + pad_token_id
 

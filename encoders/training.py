@@ -51,7 +51,7 @@ def schedule(
         u / warmup                                   up to the warm-up's end: never 0, and 1 exactly at u = warmup
         ((total - u) / (total - warmup)) ^ power     after it: continues from 1 without a step, 0 at the last update
 
-    (Google's ALBERT decays from step 0 and overwrites the warm-up, so its rate drops by the warm-up's share at the seam.)
+    (Google's ALBERT decays from step 0 and overwrites the warm-up, so its rate drops where the warm-up ends.)
 
     Args:
         optimizer: its ``lr`` is the peak.
