@@ -200,6 +200,7 @@ class EncoderConfig:
         raw["label2id"] = {label: index for index, label in enumerate(self.labels)}
         raw["problem_type"] = self.problem_type
         if self.model_type == "albert":
+            raw |= {name: getattr(self, name) for name in ("num_hidden_layers", "embedding_size", "inner_group_num")}
             raw["classifier_dropout_prob"] = self.head_dropout  # transformers takes no null here
             shared = self.layer_sharing == "all"
             raw["num_hidden_groups"] = self.num_hidden_groups if shared else self.num_hidden_layers
