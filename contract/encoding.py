@@ -88,7 +88,7 @@ class TextEncoder:
         flat: list[str] = []
         for index, text in enumerate(texts):
             for part in (text,) if isinstance(text, str) else text:
-                if not _encodable(part):
+                if not is_encodable(part):
                     raise InvalidRequest(
                         "the text holds half of a surrogate pair (a cut emoji?); send whole characters.",
                         field=f"inputs[{index}]",
@@ -143,7 +143,8 @@ class TextEncoder:
         return batch
 
 
-def _encodable(text: str) -> bool:
+def is_encodable(text: str) -> bool:
+    """False for a text with a lone surrogate: half a character, as JSON escapes and careless slicing leave it."""
     try:
         text.encode()
     except UnicodeEncodeError:

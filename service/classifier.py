@@ -1,0 +1,235 @@
+"""Texts to labels: encode, compute, score. No HTTP and no BentoML.
+
+Encoding and the engine run in threads of their own, so that the event loop stays free to accept, refuse and answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeVar
+
+import numpy as np
+
+from contract.encoding import EncodedText, TextEncoder
+from contract.errors import TextTooLong, Unavailable
+from contract.manifest import Manifest, load_manifest, load_text_encoder
+from contract.scores import ranked, scores_from_logits
+from service.engine import Engine, OnnxEngine
+from service.metrics import Metrics
+from service.scheduler import Limits, Logits, Scheduler
+from service.schemas import (
+    BundleInfo,
+    ClassifyRequest,
+    ClassifyResponse,
+    Info,
+    LabelScore,
+    LimitsInfo,
+    ModelName,
+    Result,
+    Usage,
+)
+from service.settings import Settings, available_cpus
+
+logger = logging.getLogger("robal.service")
+
+TOKENISER_THREADS = 2
+"""Enough that one huge text does not hold up the others; the library itself spreads a list over the processors."""
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A bundle, loaded."""
+
+    manifest: Manifest
+    precision: str
+    text_encoder: TextEncoder
+    engine: Engine
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Timings:
+    """Where the time of one request went, in seconds."""
+
+    tokenise_s: float
+    queue_s: float
+    engine_s: float
+
+
+def load_model(settings: Settings) -> Model:
+    """Open the bundle that the settings name."""
+    manifest = load_manifest(settings.bundle, verify=settings.verify)
+    settings.check(manifest)
+    threads = settings.threads or available_cpus()
+    return Model(
+        manifest=manifest,
+        precision=settings.precision,
+        text_encoder=load_text_encoder(settings.bundle, manifest),
+        engine=OnnxEngine(settings.bundle, manifest, precision=settings.precision, threads=threads),
+    )
+
+
+class Classifier:
+    """A loaded model that answers concurrent requests.
+
+    Args:
+        model: the loaded bundle; closed together with the classifier.
+        settings: limits.
+        metrics: counts what happens.
+    """
+
+    def __init__(self, model: Model, *, settings: Settings, metrics: Metrics) -> None:
+        self.model = model
+        self._settings = settings
+        self._metrics = metrics
+        self._tokenisers = ThreadPoolExecutor(TOKENISER_THREADS, "tokenise")
+        self._engine = ThreadPoolExecutor(1, "engine")
+        self._suspect = False
+        self._probing = asyncio.Lock()
+        self._closed = False
+        self._scheduler = Scheduler(
+            self._run,
+            limits=Limits(
+                max_batch_tokens=settings.max_batch_tokens,
+                max_batch_items=settings.max_batch_items,
+                max_queue_tokens=settings.max_queue_tokens,
+            ),
+            observer=self,
+        )
+        manifest = model.manifest
+        self._name = ModelName(name=manifest.name, family=manifest.family, precision=model.precision)
+        metrics.model.labels(manifest.name, manifest.family, model.precision).set(1)
+
+    async def warm_up(self) -> None:
+        """Compute the shortest and the longest text once, so that no request pays for first touches."""
+        encoder = self.model.text_encoder
+        for text in ("", "a " * encoder.max_length):
+            await self._run([encoder.encode(text)])
+
+    async def classify(self, request: ClassifyRequest) -> tuple[ClassifyResponse, Timings]:
+        """Answer one request.
+
+        Raises:
+            TextTooLong: a text exceeds the limit and truncation is off.
+            TooLarge, Overloaded, Unavailable, EngineFailure: see ``Scheduler.submit``.
+        """
+        if self._closed:
+            raise Unavailable("the service is stopping; send the request to another instance.")
+        started = time.perf_counter()
+        texts = request.texts()
+        if not texts:
+            answer = ClassifyResponse(model=self._name, results=[], usage=Usage(texts=0, tokens=0))
+            return answer, Timings(tokenise_s=0, queue_s=0, engine_s=0)
+        encoder = self.model.text_encoder
+        try:
+            encoded = await self._off_loop(self._tokenisers, encoder.encode_batch, texts, request.truncation)
+        except TextTooLong as error:
+            if not isinstance(request.inputs, list):
+                error.field = "inputs"
+            raise
+        tokenise_s = time.perf_counter() - started
+        self._metrics.stage_seconds.labels("tokenise").observe(tokenise_s)
+        computed = await self._scheduler.submit(encoded)
+        self._metrics.stage_seconds.labels("queue").observe(computed.queue_s)
+        tokens = sum(len(item.input_ids) for item in encoded)
+        self._metrics.texts.inc(len(texts))
+        self._metrics.tokens.inc(tokens)
+        answer = ClassifyResponse(
+            model=self._name,
+            results=self._results(computed.logits, encoded, request),
+            usage=Usage(texts=len(texts), tokens=tokens),
+        )
+        return answer, Timings(tokenise_s=tokenise_s, queue_s=computed.queue_s, engine_s=computed.engine_s)
+
+    async def check_ready(self) -> None:
+        """Return if requests can be answered; after an engine failure, try whether it computes again.
+
+        Raises:
+            Unavailable: closed, or the engine fails on a text that it could compute at the start.
+        """
+        async with self._probing:
+            if self._closed:
+                raise Unavailable("the service is stopping.")
+            if not self._suspect:
+                return
+            try:
+                logits = await self._run([self.model.text_encoder.encode("")])
+            except Exception as error:  # whatever an engine raises, it means the same here
+                logger.exception("the engine does not compute")
+                raise Unavailable("the model does not compute; the log has the reason.") from error
+            if not np.isfinite(logits).all():
+                raise Unavailable("the model computes values that are not finite numbers.")
+            self._suspect = False
+
+    async def close(self) -> None:
+        """Answer what was accepted, then release threads and memory."""
+        self._closed = True
+        await self._scheduler.close()
+        self._tokenisers.shutdown()
+        self._engine.shutdown()
+        self.model.engine.close()
+
+    def info(self) -> Info:
+        """What ``GET /info`` says."""
+        manifest, settings = self.model.manifest, self._settings
+        graph = manifest.graph(self.model.precision)
+        return Info(
+            name=manifest.name,
+            family=manifest.family,
+            problem_type=manifest.problem_type,
+            labels=list(manifest.labels),
+            max_length=manifest.max_length,
+            precision=self.model.precision,
+            parameters=manifest.parameters,
+            unique_parameters=manifest.unique_parameters,
+            bundle=BundleInfo(format_version=manifest.format_version, size_bytes=graph.size_bytes),
+            limits=LimitsInfo.model_validate(settings.model_dump(include=set(LimitsInfo.model_fields))),
+            robal_version=manifest.robal_version,
+        )
+
+    def queue_changed(self, tokens: int) -> None:
+        """See ``scheduler.Observer``."""
+        self._metrics.queue_changed(tokens)
+
+    def batch_done(self, items: int, tokens: int, positions: int, seconds: float) -> None:
+        """See ``scheduler.Observer``."""
+        self._suspect = False
+        self._metrics.batch_done(items, tokens, positions, seconds)
+
+    def batch_failed(self) -> None:
+        """See ``scheduler.Observer``."""
+        self._suspect = True
+        self._metrics.batch_failed()
+
+    def _results(self, logits: Logits, encoded: Sequence[EncodedText], request: ClassifyRequest) -> list[Result]:
+        manifest = self.model.manifest
+        scores = logits if request.raw_scores else scores_from_logits(logits, manifest.problem_type)
+        results = []
+        for row, item in zip(scores, encoded, strict=True):
+            best = [LabelScore(label=label, score=score) for label, score in ranked(row, manifest.labels)]
+            results.append(
+                Result(
+                    label=best[0].label,
+                    score=best[0].score,
+                    scores=best[: request.top_k],
+                    truncated=item.truncated,
+                    tokens=len(item.input_ids),
+                )
+            )
+        return results
+
+    async def _run(self, encoded: Sequence[EncodedText]) -> Logits:
+        return await self._off_loop(self._engine, self._compute, encoded)
+
+    def _compute(self, encoded: Sequence[EncodedText]) -> Logits:
+        return self.model.engine.run(self.model.text_encoder.pad(encoded))
+
+    @staticmethod
+    async def _off_loop(pool: ThreadPoolExecutor, function: Callable[..., _T], *arguments: object) -> _T:
+        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)

@@ -1,0 +1,85 @@
+"""``robal serve``: check everything that can be checked, then start the server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from contract.manifest import load_manifest
+from service.settings import PREFIX, Settings
+from service.supervisor import free_address, serve
+
+app = typer.Typer()
+
+
+def _default(name: str) -> Any:
+    return Settings.model_fields[name].default
+
+
+def _option(name: str, smallest: float | None = None) -> Any:
+    """The flag of a setting: its words are the field's."""
+    setting = Settings.model_fields[name]
+    return typer.Option(help=setting.description, envvar=PREFIX + name.upper(), show_envvar=False, min=smallest)
+
+
+@app.command("serve")
+def serve_command(
+    bundle: Annotated[Path, typer.Argument(help=Settings.model_fields["bundle"].description, show_default=False)],
+    host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 means all of this machine's.")] = "127.0.0.1",
+    port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 3000,
+    precision: Annotated[str, _option("precision")] = _default("precision"),
+    threads: Annotated[int | None, _option("threads", 1)] = _default("threads"),
+    max_batch_tokens: Annotated[int, _option("max_batch_tokens", 1)] = _default("max_batch_tokens"),
+    max_batch_items: Annotated[int, _option("max_batch_items", 1)] = _default("max_batch_items"),
+    max_queue_tokens: Annotated[int, _option("max_queue_tokens", 1)] = _default("max_queue_tokens"),
+    max_texts: Annotated[int, _option("max_texts", 1)] = _default("max_texts"),
+    max_chars: Annotated[int, _option("max_chars", 1)] = _default("max_chars"),
+    max_body_bytes: Annotated[int, _option("max_body_bytes", 1)] = _default("max_body_bytes"),
+    max_requests: Annotated[int, _option("max_requests", 1)] = _default("max_requests"),
+    timeout_s: Annotated[float, _option("timeout_s", 0.001)] = _default("timeout_s"),
+    verify: Annotated[bool, _option("verify")] = _default("verify"),
+) -> None:
+    """Serve a bundle over HTTP.
+
+    Checks the bundle and the port, loads and warms the model, says when it is ready, serves until Ctrl-C or SIGTERM,
+    and then finishes what it has accepted.
+
+    Example: [bold]robal serve runs/bundle --port 3000[/bold]
+
+    and then: [bold]curl localhost:3000/classify -d '{"inputs": "good morning"}'[/bold]
+
+    /docs explains the API, /info the model and its limits, /metrics counts, /readyz tells when it is ready.
+
+    Each setting from --precision on is also an environment variable, such as ROBAL_MAX_TEXTS.
+    """
+    settings = Settings(
+        bundle=bundle.absolute(),
+        precision=precision,
+        threads=threads,
+        max_batch_tokens=max_batch_tokens,
+        max_batch_items=max_batch_items,
+        max_queue_tokens=max_queue_tokens,
+        max_texts=max_texts,
+        max_chars=max_chars,
+        max_body_bytes=max_body_bytes,
+        max_requests=max_requests,
+        timeout_s=timeout_s,
+        verify=False,  # for the worker; this process does it below
+    )
+    with Console(stderr=True).status("checking the bundle") as status:
+        manifest = load_manifest(bundle, verify=verify)
+        settings.check(manifest)
+        address = free_address(host, port)
+        status.update(f"loading {manifest.name}")
+
+        def ready() -> None:
+            status.stop()
+            shown = f"[{address[0]}]" if ":" in address[0] else address[0]
+            print(
+                f"serving {manifest.name} ({manifest.family}, {precision}) on http://{shown}:{address[1]}", flush=True
+            )
+
+        serve(settings, address=address, on_ready=ready)

@@ -1,0 +1,97 @@
+"""Everything a running service can be told, in one frozen object.
+
+The command line makes it, the environment carries it to the worker process (each field is a variable, such as
+``ROBAL_MAX_TEXTS``), and the worker reads it once, when it starts.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from contract.errors import UsageError
+from contract.manifest import Manifest
+
+PREFIX = "ROBAL_"
+
+
+def available_cpus() -> int:
+    """Processors this process may use: its affinity and, in a container, the quota of its cgroup."""
+    cpus = len(os.sched_getaffinity(0))
+    try:
+        quota, period = Path("/sys/fs/cgroup/cpu.max").read_text().split()
+        if quota != "max":
+            cpus = min(cpus, max(1, math.ceil(int(quota) / int(period))))
+    except (OSError, ValueError):  # no cgroup v2 here
+        pass
+    return cpus
+
+
+class Settings(BaseModel):
+    """Settings of one service process."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    bundle: Path
+    """Folder made by `robal export`."""
+    precision: str = "fp32"
+    """Which of the bundle's graphs to serve."""
+    threads: int | None = Field(None, ge=1)
+    """Threads of one engine call. Default: as many as there are processors that this process may use."""
+    max_batch_tokens: int = Field(1024, ge=1)
+    """Most positions of one engine call, padding included; at least the model's longest text."""
+    max_batch_items: int = Field(32, ge=1)
+    """Most texts of one engine call."""
+    max_queue_tokens: int = Field(65_536, ge=1)
+    """Most tokens that wait for the engine; beyond that, requests are refused (429)."""
+    max_texts: int = Field(1024, ge=1)
+    """Most texts of one request (413)."""
+    max_chars: int = Field(1_000_000, ge=1)
+    """Most characters of one text, or of one side of a pair (413)."""
+    max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)
+    """Most bytes of a request body (413)."""
+    max_requests: int = Field(256, ge=1)
+    """Most requests in progress; more are refused before their body is read (429)."""
+    timeout_s: float = Field(30.0, gt=0)
+    """Longest time to answer a request (504)."""
+    verify: bool = True
+    """Compare the sha256 of the bundle's files before serving."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Settings from variables named ``ROBAL_`` and a field's name in capitals.
+
+        Raises:
+            UsageError: a variable is missing or has a value that does not fit.
+        """
+        names = {PREFIX + name.upper(): name for name in cls.model_fields}
+        values = {name: environment[variable] for variable, name in names.items() if variable in environment}
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            first = error.errors()[0]
+            name = str(first["loc"][0])
+            raise UsageError(
+                f"{PREFIX}{name.upper()}={values.get(name, '')}: {first['msg'].lower()}; "
+                "start the service with `robal serve BUNDLE`, whose --help explains each setting."
+            ) from None
+
+    def to_environment(self) -> dict[str, str]:
+        """The variables that ``from_environment`` reads back; unset fields are left out."""
+        values = self.model_dump(mode="json", exclude_none=True)
+        return {PREFIX + name.upper(): str(value) for name, value in values.items()}
+
+    def check(self, manifest: Manifest) -> None:
+        """Raise UsageError or BundleError if the bundle cannot be served with these settings."""
+        manifest.graph(self.precision)
+        for name, value in (("batch", self.max_batch_tokens), ("queue", self.max_queue_tokens)):
+            if value < manifest.max_length:
+                raise UsageError(
+                    f"--max-{name}-tokens {value} is less than the {manifest.max_length} tokens that one text of "
+                    f"{manifest.name!r} may have; give at least that."
+                )

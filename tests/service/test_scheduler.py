@@ -1,0 +1,303 @@
+"""The scheduler with a fake engine and a fake clock."""
+
+import asyncio
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from contract.encoding import EncodedText
+from contract.errors import EngineFailure, Overloaded, RobalError, TooLarge, Unavailable
+from service.scheduler import FREE_PADDING, MAX_PADDING_SHARE
+from tests.service.fakes import BROKEN, NAN, FakeEngine, Ledger, fake_scheduler, positions, run_virtually, text
+
+
+def numbers(logits: np.ndarray) -> list[int]:
+    return [int(row[0]) for row in logits]
+
+
+def test_an_idle_engine_starts_at_once() -> None:
+    async def main() -> None:
+        engine = FakeEngine(overhead=1.0, per_position=0.1)
+        scheduler = fake_scheduler(engine)
+        computed = await scheduler.submit([text(5, 42)])
+        assert asyncio.get_running_loop().time() == pytest.approx(1.5)
+        assert computed.queue_s == 0
+        assert computed.engine_s == pytest.approx(1.5)
+        assert numbers(computed.logits) == [42]
+
+    run_virtually(main)
+
+
+def test_what_arrives_while_the_engine_works_shares_the_next_batch() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        scheduler = fake_scheduler(engine)
+        answers = await asyncio.gather(*(scheduler.submit([text(5, number)]) for number in range(6)))
+        assert [numbers(answer.logits) for answer in answers] == [[number] for number in range(6)]
+        assert [len(batch) for batch in engine.batches] == [6], "same tick: nothing has started yet"
+        first = asyncio.create_task(scheduler.submit([text(5)]))
+        await asyncio.sleep(0.1)
+        rest = [asyncio.create_task(scheduler.submit([text(5, number)])) for number in (1, 2, 3)]
+        await asyncio.gather(first, *rest)
+        assert [len(batch) for batch in engine.batches[1:]] == [1, 3]
+        assert rest[0].result().queue_s == pytest.approx(1.05 - 0.1)
+
+    run_virtually(main)
+
+
+def test_similar_lengths_share_a_batch_and_the_oldest_goes_first() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        scheduler = fake_scheduler(engine, batch_tokens=512, batch_items=4)
+        await asyncio.gather(
+            scheduler.submit([text(200, 1), text(10, 2), text(205, 3), text(12, 4), text(198, 5), text(11, 6)])
+        )
+        lengths = [sorted(len(item.input_ids) for item in batch) for batch in engine.batches]
+        assert lengths == [[198, 200], [10, 11, 12], [205]]
+
+    run_virtually(main)
+
+
+def test_a_long_text_does_not_make_short_ones_pay() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        scheduler = fake_scheduler(engine, batch_tokens=4096, batch_items=32)
+        await scheduler.submit([text(512, 0), *(text(10, number) for number in range(1, 32))])
+        assert [len(batch) for batch in engine.batches] == [1, 31]
+
+    run_virtually(main)
+
+
+def test_one_broken_text_costs_only_its_own_request() -> None:
+    async def main() -> None:
+        engine, ledger = FakeEngine(), Ledger()
+        scheduler = fake_scheduler(engine, ledger=ledger)
+        answers = await asyncio.gather(
+            scheduler.submit([text(5, 1)]),
+            scheduler.submit([text(5, 2, BROKEN)]),
+            scheduler.submit([text(5, 3, NAN)]),
+            scheduler.submit([text(5, 4)]),
+            return_exceptions=True,
+        )
+        assert numbers(answers[0].logits) == [1]  # type: ignore[union-attr]
+        assert numbers(answers[3].logits) == [4]  # type: ignore[union-attr]
+        assert isinstance(answers[1], EngineFailure)
+        assert isinstance(answers[1].__cause__, RuntimeError)
+        assert isinstance(answers[2], EngineFailure)
+        assert [len(batch) for batch in engine.batches] == [4, 1, 1, 1, 1]
+        assert ledger.failures == 3  # the batch, the broken text alone, the text with NaN
+        assert numbers((await scheduler.submit([text(5, 9)])).logits) == [9], "and the next one works"
+
+    run_virtually(main)
+
+
+@pytest.mark.parametrize("rows", [0, 1, 3])
+def test_a_wrong_row_count_is_a_failure_and_never_a_shifted_answer(rows: int) -> None:
+    async def main() -> None:
+        async def engine(batch: list[EncodedText]) -> np.ndarray:
+            return np.zeros((rows if len(batch) == 2 else 1, 2), np.float32)
+
+        scheduler = fake_scheduler(engine)
+        answers = await asyncio.gather(scheduler.submit([text(4, 1)]), scheduler.submit([text(4, 2)]))
+        assert [answer.logits.shape for answer in answers] == [(1, 2), (1, 2)]
+
+        async def always(batch: list[EncodedText]) -> np.ndarray:
+            return np.zeros((len(batch) + 1, 2), np.float32)
+
+        with pytest.raises(EngineFailure, match="logits"):
+            await fake_scheduler(always).submit([text(4)])
+
+    run_virtually(main)
+
+
+def test_a_full_queue_refuses_and_says_when_to_come_back() -> None:
+    async def main() -> None:
+        scheduler = fake_scheduler(FakeEngine(overhead=0, per_position=0.5), queue_tokens=20, batch_tokens=10)
+        with pytest.raises(TooLarge, match="21 tokens and the queue holds 20"):
+            await scheduler.submit([text(7), text(7), text(7)])
+        await scheduler.submit([text(10)])  # so that the speed is known: 0.5 s per token
+        running = asyncio.create_task(scheduler.submit([text(10)]))
+        await asyncio.sleep(0)
+        waiting = asyncio.create_task(scheduler.submit([text(10), text(8)]))
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert scheduler.queued_tokens == 18
+        with pytest.raises(Overloaded, match="18 of 20") as caught:
+            await scheduler.submit([text(3)])
+        assert caught.value.retry_after_s == pytest.approx(9)
+        await scheduler.submit([text(2)])
+        await asyncio.gather(running, waiting)
+        assert scheduler.queued_tokens == 0
+
+    run_virtually(main)
+
+
+def test_a_cancelled_request_leaves_the_queue_before_it_is_computed() -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        scheduler = fake_scheduler(engine)
+        running = asyncio.create_task(scheduler.submit([text(5, 1)]))
+        await asyncio.sleep(0.1)
+        gone = asyncio.create_task(scheduler.submit([text(6, 2), text(6, 3)]))
+        stays = asyncio.create_task(scheduler.submit([text(6, 4)]))
+        await asyncio.sleep(0.1)
+        assert scheduler.queued_tokens == 18
+        gone.cancel()
+        await asyncio.sleep(0.01)
+        assert scheduler.queued_tokens == 6
+        await asyncio.gather(running, stays)
+        assert [[int(item.input_ids[0]) for item in batch] for batch in engine.batches] == [[1], [4]]
+
+    run_virtually(main)
+
+
+def test_a_request_cancelled_at_the_last_moment_is_not_computed() -> None:
+    async def main() -> None:
+        seen: list[list[int]] = []
+
+        async def engine(batch: list[EncodedText]) -> np.ndarray:
+            seen.append([int(item.input_ids[0]) for item in batch])
+            await asyncio.sleep(1)
+            if len(seen) == 1:
+                gone.cancel()  # and the scheduler goes on without another turn of the loop
+            return np.zeros((len(batch), 2), np.float32)
+
+        scheduler = fake_scheduler(engine)
+        running = asyncio.create_task(scheduler.submit([text(5, 1)]))
+        await asyncio.sleep(0.1)
+        gone = asyncio.create_task(scheduler.submit([text(6, 2)]))
+        await running
+        await scheduler.close()
+        assert seen == [[1]]
+
+    run_virtually(main)
+
+
+def test_closing_answers_what_was_accepted_and_refuses_the_rest() -> None:
+    async def main() -> None:
+        scheduler = fake_scheduler(FakeEngine(), batch_items=1)
+        accepted = [asyncio.create_task(scheduler.submit([text(5, number)])) for number in range(5)]
+        await asyncio.sleep(0)
+        closing = asyncio.create_task(scheduler.close())
+        await asyncio.sleep(0)
+        with pytest.raises(Unavailable):
+            await scheduler.submit([text(5)])
+        await closing
+        assert [numbers(task.result().logits) for task in accepted] == [[number] for number in range(5)]
+
+    run_virtually(main)
+
+
+def test_whoever_waits_is_answered_even_when_the_scheduler_itself_breaks() -> None:
+    class Broken(Ledger):
+        def batch_done(self, *_: object) -> None:
+            raise AssertionError("a defect outside of the engine")
+
+    async def main() -> None:
+        scheduler = fake_scheduler(FakeEngine(), ledger=Broken(), batch_items=1)
+        asyncio.get_running_loop().set_exception_handler(lambda *_: None)
+        answers = await asyncio.gather(*(scheduler.submit([text(5)]) for _ in range(3)), return_exceptions=True)
+        assert [type(answer) for answer in answers] == [EngineFailure] * 3
+        assert scheduler.queued_tokens == 0
+
+    run_virtually(main)
+
+
+@st.composite
+def traffic(draw: st.DrawFn) -> list[tuple[float, float | None, list[tuple[int, int | None]]]]:
+    """Requests: (arrival, patience or None, [(length, special id or None) of each text])."""
+    special = st.sampled_from([None] * 12 + [BROKEN, NAN])
+    texts = st.lists(st.tuples(st.integers(1, 40), special), min_size=1, max_size=6)
+    patience = st.none() | st.floats(0, 5)
+    return draw(st.lists(st.tuples(st.floats(0, 10), patience, texts), max_size=25))
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    requests=traffic(),
+    batch_tokens=st.integers(41, 200),
+    batch_items=st.integers(1, 9),
+    queue_tokens=st.integers(40, 600),
+)
+def test_nothing_is_lost_mixed_up_or_over_budget(
+    requests: list[tuple[float, float | None, list[tuple[int, int | None]]]],
+    batch_tokens: int,
+    batch_items: int,
+    queue_tokens: int,
+) -> None:
+    async def main() -> None:
+        engine, ledger = FakeEngine(), Ledger()
+        scheduler = fake_scheduler(
+            engine, batch_tokens=batch_tokens, batch_items=batch_items, queue_tokens=queue_tokens, ledger=ledger
+        )
+        number = 0
+        tasks = []
+
+        async def client(arrival: float, patience: float | None, encoded: list[EncodedText]) -> str:
+            await asyncio.sleep(arrival)
+            try:
+                computed = await asyncio.wait_for(scheduler.submit(encoded), patience)
+            except TimeoutError:
+                return "gone"
+            except RobalError as error:
+                return type(error).__name__
+            expected = [[item.input_ids[0], len(item.input_ids)] for item in encoded]
+            assert computed.logits.tolist() == expected, "each text its own logits, in order"
+            assert not any({BROKEN, NAN} & set(item.input_ids) for item in encoded)
+            assert computed.queue_s >= 0
+            assert computed.engine_s > 0
+            return "answered"
+
+        for arrival, patience, texts in requests:
+            encoded = []
+            for length, special in texts:
+                number += 1
+                encoded.append(text(length + 1, number, special))
+            tasks.append((encoded, asyncio.create_task(client(arrival, patience, encoded))))
+        outcomes = [(encoded, await task) for encoded, task in tasks]
+        await scheduler.close()
+
+        for encoded, outcome in outcomes:
+            assert outcome in {"answered", "gone", "EngineFailure", "Overloaded", "TooLarge"}
+            faulty = any({BROKEN, NAN} & set(item.input_ids) for item in encoded)
+            assert outcome != "EngineFailure" or faulty, "a failure costs only the request that has it"
+            assert outcome != "TooLarge" or sum(len(item.input_ids) for item in encoded) > queue_tokens
+        for batch in engine.batches:
+            assert len(batch) <= batch_items
+            assert positions(batch) <= batch_tokens
+            padding = positions(batch) - sum(len(item.input_ids) for item in batch)
+            assert padding <= max(FREE_PADDING, MAX_PADDING_SHARE * positions(batch))
+        assert min(ledger.queue) >= 0
+        assert max(ledger.queue) <= queue_tokens
+        assert scheduler.queued_tokens == ledger.queue[-1] == 0
+        computed = Counter(int(item.input_ids[0]) for batch in engine.batches for item in batch)
+        refused = {
+            int(item.input_ids[0]) for encoded, o in outcomes if o in ("Overloaded", "TooLarge") for item in encoded
+        }
+        assert not refused & set(computed), "what was refused is never computed"
+        assert max(computed.values(), default=0) <= 2, "once, and once more alone after a failed batch"
+        for encoded, outcome in outcomes:
+            if outcome == "answered":
+                assert all(int(item.input_ids[0]) in computed for item in encoded)
+
+    run_virtually(main)
+
+
+@settings(deadline=None, max_examples=50)
+@given(st.lists(st.integers(1, 60), min_size=1, max_size=40))
+def test_the_oldest_waiting_text_is_in_every_next_batch(lengths: list[int]) -> None:
+    async def main() -> None:
+        engine = FakeEngine()
+        scheduler = fake_scheduler(engine, batch_tokens=120, batch_items=5, queue_tokens=10_000)
+        await scheduler.submit([text(length, number) for number, length in enumerate(lengths)])
+        waiting = list(range(len(lengths)))
+        for batch in engine.batches:
+            taken = {int(item.input_ids[0]) for item in batch}
+            assert waiting[0] in taken
+            waiting = [number for number in waiting if number not in taken]
+        assert not waiting
+
+    run_virtually(main)
