@@ -10,6 +10,7 @@ after its own warm-up, and the first part of each stretch is not measured.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -207,12 +208,13 @@ def _stretch(
         on_progress(label, done_s + min(elapsed_s, load.warmup_s + load.seconds))
 
     ours = psutil.Process()
+    started = time.monotonic()
     server_cpu_s, our_cpu_s, busy_s = server.usage().cpu_s, _cpu_s(ours), _busy_s()
     run = drive(server.url, load, payloads=payloads, work=work, on_tick=tick)
     server_cpu_s = server.usage().cpu_s - server_cpu_s
     known_s = server_cpu_s + _cpu_s(ours) - our_cpu_s + run.marks[-1].cpu_s
-    end_s = run.marks[-1].at_s
-    return Stretch(run=run, server_cpu_s=server_cpu_s, other_cores=max(0.0, (_busy_s() - busy_s - known_s) / end_s))
+    other_s = max(0.0, _busy_s() - busy_s - known_s)
+    return Stretch(run=run, server_cpu_s=server_cpu_s, other_cores=other_s / (time.monotonic() - started))
 
 
 def _cpu_s(process: psutil.Process) -> float:

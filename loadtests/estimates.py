@@ -85,7 +85,12 @@ def estimate(rounds: Sequence[Round], statistic: Callable[[Sequence[Round]], flo
 
 def percentile(rounds: Sequence[Floats], percent: float) -> float:
     """A percentile of the pooled samples, interpolated; never more than the largest sample."""
-    return float(np.percentile(np.concatenate(rounds), percent))
+    pooled = np.concatenate(rounds)
+    place = percent / 100 * (len(pooled) - 1)
+    below = int(place)
+    above = min(below + 1, len(pooled) - 1)
+    pooled.partition((below, above))  # several times quicker than np.percentile, and called thousands of times
+    return float(pooled[below] + (place - below) * (pooled[above] - pooled[below]))
 
 
 def estimate_percentile(rounds: Sequence[Floats], percent: float, *, seed: int) -> Estimate:

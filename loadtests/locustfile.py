@@ -16,13 +16,15 @@ from __future__ import annotations
 import itertools
 import json
 import os
+import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gevent
 from locust import FastHttpUser, events, task
+from locust.exception import StopUser
 
 from loadtests.answers import check_answer
 from loadtests.payloads import DEFAULT_COUNT, Payload, load_payloads, payloads, synthetic_texts
@@ -37,16 +39,14 @@ PAUSE_AFTER_FAILURE_S = 0.1
 class Recorder:
     """The traffic of one test and the file that its requests are written to."""
 
-    def __init__(self, runner: Any, settings: Mapping[str, str]) -> None:
-        source = settings.get("ROBAL_LOADTEST_PAYLOADS")
-        traffic = load_payloads(Path(source)) if source else payloads(synthetic_texts(DEFAULT_COUNT, seed=0))
+    def __init__(self, runner: Any, traffic: Sequence[Payload], settings: Mapping[str, str]) -> None:
         offset = int(settings.get("ROBAL_LOADTEST_OFFSET", 0)) % len(traffic)
-        self.traffic = itertools.islice(itertools.cycle(traffic), offset, None)
+        self.traffic = itertools.islice(itertools.cycle(enumerate(traffic)), offset, None)
         self.runner = runner
         self.after_ready_s = float(settings.get("ROBAL_LOADTEST_SECONDS", "inf"))
         self.left = float(settings.get("ROBAL_LOADTEST_MAX_REQUESTS", "inf"))
         records = Path(settings.get("ROBAL_LOADTEST_RECORDS", os.devnull))
-        self.file = records.open("w", encoding="utf-8")  # noqa: SIM115 - closed when the test ends
+        self.file = records.open("w", encoding="utf-8")
         self.started = time.perf_counter()
         self.stopping = False
         self.write(event="start", at_s=0.0, cpu_s=time.process_time())
@@ -56,11 +56,12 @@ class Recorder:
         """Append one record."""
         self.file.write(json.dumps(fields) + "\n")
 
-    def take(self) -> Payload:
-        """The next request; users share one sequence. The last one that is allowed ends the test."""
-        self.left -= 1
+    def take(self) -> tuple[int, Payload]:
+        """The next request and its place in the traffic, which all users share; after the last one the test ends."""
         if self.left <= 0:
             self.stop()
+            raise StopUser
+        self.left -= 1
         return next(self.traffic)
 
     def now_s(self) -> float:
@@ -79,6 +80,7 @@ class Recorder:
         """All users are there: the measured time can be counted from here."""
         self.write(event="ready", at_s=self.now_s(), cpu_s=time.process_time())
         if self.after_ready_s != float("inf"):
+            _wake_clock()
             gevent.spawn_later(self.after_ready_s, self.stop)
 
     def stop(self) -> None:
@@ -97,14 +99,26 @@ class Recorder:
 
 @events.init.add_listener  # type: ignore[untyped-decorator]
 def _install(environment: Any, **_: Any) -> None:
-    """A fresh recorder for each test: the web interface can start several in one process."""
+    """Read the traffic, then make a fresh recorder for each test: the web interface can start several."""
+    source = os.environ.get("ROBAL_LOADTEST_PAYLOADS")
+    try:
+        traffic = load_payloads(Path(source)) if source else payloads(synthetic_texts(DEFAULT_COUNT, seed=0))
+    except (OSError, ValueError, KeyError) as error:
+        sys.exit(f"the payloads {source} cannot be read ({error!r})")  # Locust swallows ordinary errors of listeners
 
     def start(**_: Any) -> None:
-        environment.recorder = Recorder(environment.runner, os.environ)
+        environment.recorder = Recorder(environment.runner, traffic, os.environ)
+
+    _wake_clock()
 
     environment.events.test_start.add_listener(start)
     environment.events.spawning_complete.add_listener(lambda **_: environment.recorder.ready())
     environment.events.test_stop.add_listener(lambda **_: environment.recorder.close())
+
+
+def _wake_clock() -> None:
+    """Timers start from the moment when the event loop last looked at the clock, which may be a second ago."""
+    gevent.get_hub().loop.update_now()
 
 
 class ClassifyUser(FastHttpUser):  # type: ignore[misc]
@@ -121,7 +135,7 @@ class ClassifyUser(FastHttpUser):  # type: ignore[misc]
     def classify(self) -> None:
         """One request and its record. The answer is judged after its time was taken."""
         recorder: Recorder = self.environment.recorder
-        payload = recorder.take()
+        index, payload = recorder.take()
         sent_s = recorder.now_s()
         with self.client.post("/classify", data=payload.body, headers=HEADERS, catch_response=True) as response:
             latency_ms = response.request_meta["response_time"]
@@ -132,6 +146,7 @@ class ClassifyUser(FastHttpUser):  # type: ignore[misc]
                 response.failure(answer.problem)
         headers = response.headers or {}
         recorder.write(
+            index=index,
             sent_s=sent_s,
             late_ms=(sent_s - self.free_at_s) * 1000,
             latency_ms=latency_ms,

@@ -48,9 +48,10 @@ def figures(report: dict[str, Any]) -> dict[str, str]:
         drawn = {
             "ratios": _ratios(levels, report["verdict"]["margin"], names),
             "distributions": _distributions(levels, names),
-            "lengths": _lengths(levels, names),
             "rounds": _rounds(levels, names, report["method"]["order"]),
         }
+        if all(level["bands"] for level in levels):
+            drawn["lengths"] = _lengths(levels, names)
         if all(measured["stages_ms"] for level in levels for measured in level["bundles"]):
             drawn["stages"] = _stages(levels, names)
         return {name: _svg(figure) for name, figure in drawn.items()}
@@ -68,15 +69,18 @@ def _ratios(levels: Sequence[dict[str, Any]], margin: float, names: Sequence[str
     axes.axvspan(1 / (1 + margin), 1 + margin, color=BAND, lw=0, zorder=0)
     axes.axvline(1, color=MUTED, lw=1)
     for row, (_, ratio) in enumerate(rows):
+        words = f"{ratio['value']:.2f}"
         if ratio["low"] is None:
             axes.plot(ratio["value"], row, marker="o", ms=6, mfc="white", mec=COLORS[1])
         else:
             axes.plot([ratio["low"], ratio["high"]], [row, row], color=COLORS[1], lw=2.2, solid_capstyle="round")
             axes.plot(ratio["value"], row, marker="o", ms=6, color=COLORS[1])
-    # At least the margin twice over, so that equivalent servers look equivalent; at most a factor of 4.
+            words += f"  ({ratio['low']:.2f} to {ratio['high']:.2f})"
+        axes.text(1.02, row, words, transform=axes.get_yaxis_transform(), va="center", color=INK)
+    # At least the margin twice over, so that equivalent servers look equivalent; at most a factor of 2.
     ends = [value for _, ratio in rows for value in (ratio["low"], ratio["value"], ratio["high"]) if value is not None]
     low, high = min([*ends, 1 / (1 + 2 * margin)]), max([*ends, 1 + 2 * margin])
-    axes.set_xlim(max(0.25, low * 0.99), min(4, high * 1.01))
+    axes.set_xlim(max(0.5, low * 0.98), min(2, high * 1.02))
     axes.set_yticks(range(len(rows)), [label for label, _ in rows], color=INK)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
@@ -107,7 +111,7 @@ def _lengths(levels: Sequence[dict[str, Any]], names: Sequence[str]) -> Figure:
         for index, color in enumerate(COLORS):
             x = [band["tokens"][index] for band in level["bands"]]
             axes.plot(x, [band["p50_ms"][index] for band in level["bands"]], color=color, marker="o", lw=2)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(max(band["p50_ms"]) for band in level["bands"]))
         axes.set_xlim(left=0)
         axes.set_title(_users(level))
         axes.set_xlabel("median tokens of the quarter")
@@ -123,7 +127,7 @@ def _rounds(levels: Sequence[dict[str, Any]], names: Sequence[str], order: str) 
         for letter, color, measured in zip("AB", COLORS, level["bundles"], strict=True):
             at = [visit + 1 for visit, own in enumerate(order) if own == letter]
             axes.plot(at, measured["p50_by_round_ms"], color=color, marker="o", lw=1, alpha=0.9)
-        axes.set_ylim(bottom=0)
+        axes.set_ylim(0, 1.1 * max(max(measured["p50_by_round_ms"]) for measured in level["bundles"]))
         axes.set_xticks(range(1, len(order) + 1), list(order) if len(order) <= 24 else None)
         axes.grid(axis="x", visible=False)
         axes.set_title(_users(level))
@@ -137,7 +141,9 @@ def _stages(levels: Sequence[dict[str, Any]], names: Sequence[str]) -> Figure:
     """Where the mean latency is spent."""
     figure = Figure(figsize=(8.4, 0.9 + 0.8 * len(levels)), layout="constrained")
     axes = figure.subplots()
-    rows = [(f"{name}, {_users(level)}", m) for level in levels for name, m in zip(names, level["bundles"], strict=True)]
+    rows = [
+        (f"{name}, {_users(level)}", m) for level in levels for name, m in zip(names, level["bundles"], strict=True)
+    ]
     for row, (_, measured) in enumerate(rows):
         left = 0.0
         for color, (stage, value) in zip(STAGE_COLORS, measured["stages_ms"].items(), strict=True):

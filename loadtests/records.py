@@ -36,6 +36,8 @@ TIMER_GRAIN_MS = 1.0
 class Request:
     """One request as the generator saw it."""
 
+    index: int
+    """Place of its text in the traffic: the same number is the same text, whoever answers."""
     sent_s: float
     """Seconds since the test began."""
     late_ms: float

@@ -13,12 +13,12 @@ from loadtests import estimates
 from loadtests.compare import Plan, Stretch, Subject, Visit
 from loadtests.estimates import Estimate
 from loadtests.records import Request, faults, health, latencies
-from loadtests.verdict import Claim, Comparison, judge, rounds_needed, sentence
+from loadtests.verdict import Claim, Comparison, clauses, judge, rounds_needed, sentence
 
 SCHEMA = "robal.loadtest.compare/1"
 """Grows by new fields; the number changes when a field changes its meaning."""
 PERCENTS = (50, 95, 99)
-TELLING_TOKENS = 0.02
+TELLING_TOKENS = 0.01
 """Difference in tokens for the same texts that is worth a note."""
 TELLING_CORES = 0.1
 """Share of the usable cores kept busy by strangers that is worth a note."""
@@ -56,18 +56,22 @@ def build_report(
             label = f"{subject.name} with {_users(users)}"
             reasons += [f"{label}: {fault}" for fault in faults([stretch.run for stretch in own])]
         levels.append(_level(users, stretches, plan))
+    tokens_ratio = _tokens_ratio(lives)
+    claim = _claim(bundles, levels, plan, reasons)
     return {
         "schema": SCHEMA,
         "created": created,
         "verdict": {
-            "sentence": sentence(_claim(bundles, levels, plan, reasons)),
+            "sentence": sentence(claim),
+            "clauses": clauses(claim),
             "valid": not reasons,
             "reasons": reasons,
-            "notes": _notes(bundles, levels, plan, machine),
+            "notes": _notes(bundles, levels, plan, machine, tokens_ratio),
             "margin": plan.margin,
         },
         "bundles": bundles,
         "levels": levels,
+        "tokens_ratio": tokens_ratio,
         "method": {
             "loop": "closed",
             "order": "".join("AB"[visit.subject] for visit in visits),
@@ -245,18 +249,21 @@ def _claim(
 
 
 def _notes(
-    bundles: Sequence[dict[str, Any]], levels: Sequence[dict[str, Any]], plan: Plan, machine: Mapping[str, Any]
+    bundles: Sequence[dict[str, Any]],
+    levels: Sequence[dict[str, Any]],
+    plan: Plan,
+    machine: Mapping[str, Any],
+    tokens_ratio: float | None,
 ) -> list[str]:
     """What a careful reader should know before believing the numbers."""
     notes = []
     a, b = bundles
     if a["sha256"] == b["sha256"]:
         notes.append("Both bundles are the same one.")
-    tokens = [measured.get("tokens_per_text") for measured in levels[0]["bundles"]]
-    if all(tokens) and abs(tokens[1] / tokens[0] - 1) > TELLING_TOKENS:
+    if tokens_ratio is not None and abs(tokens_ratio - 1) > TELLING_TOKENS:
         notes.append(
-            f"The tokenizers differ: {b['name']} cuts the same texts into {tokens[1]:.1f} tokens on average, "
-            f"{a['name']} into {tokens[0]:.1f}; the latencies include that."
+            f"The tokenizers differ: {b['name']} cuts the same texts into {tokens_ratio:.2f}x as many tokens as "
+            f"{a['name']}; the latencies include that."
         )
     busy = max(measured["other_busy_cores"] for level in levels for measured in level["bundles"])
     if busy > TELLING_CORES * machine["cores_usable"]:
@@ -266,6 +273,22 @@ def _notes(
     if plan.rounds < estimates.MIN_ROUNDS:
         notes.append(f"Fewer than {estimates.MIN_ROUNDS} rounds carry no interval and no verdict.")
     return notes
+
+
+def _tokens_ratio(lives: Sequence[Sequence[Visit]]) -> float | None:
+    """Tokens that B makes of the texts that both answered, over those that A makes; None if there are none."""
+    tokens = [
+        {
+            request.index: request.tokens
+            for visit in life
+            for stretch in visit.stretches
+            for request in stretch.run.requests
+            if request.outcome == "ok"
+        }
+        for life in lives
+    ]
+    both = tokens[0].keys() & tokens[1].keys()
+    return sum(tokens[1][index] for index in both) / sum(tokens[0][index] for index in both) if both else None
 
 
 def _estimate(values: Mapping[str, Any]) -> Estimate:

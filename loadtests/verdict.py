@@ -19,6 +19,7 @@ Verdict: TypeAlias = Literal["equivalent", "faster", "slower", "not enough data"
 MARGIN = 0.05
 """Ratios from 1/1.05 to 1.05 are one and the same for practice."""
 MAX_USEFUL_ROUNDS = 200
+INVALID = "Not valid, compare nothing with these numbers"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -109,33 +110,42 @@ def describe(comparison: Comparison, *, rounds: int, margin: float = MARGIN) -> 
     return f"{comparison.what} is {ratio.value:.2f}x (95% CI {ratio.low:.2f}-{ratio.high:.2f}): {meaning}"
 
 
-def sentence(claim: Claim) -> str:
-    """The verdict of a whole comparison."""
+def clauses(claim: Claim) -> list[str]:
+    """The statements of the verdict, the most important first."""
     if claim.reasons:
-        return "Not valid: " + "; ".join(claim.reasons) + ". Compare nothing with these numbers."
-    parts = [f"{claim.b} {_size(claim.size_ratio)} and {_memory(claim.memory_ratio)} than {claim.a}"]
-    if _same(claim.size_ratio) and _same(claim.memory_ratio):
+        return [INVALID, *claim.reasons]
+    if same(claim.size_ratio) and same(claim.memory_ratio):
         parts = [f"{claim.b} is as large on disk and in memory as {claim.a}"]
+    else:
+        parts = [f"{claim.b} {_size(claim.size_ratio)} and {_memory(claim.memory_ratio)} than {claim.a}"]
     parts += [describe(item, rounds=claim.rounds, margin=claim.margin) for item in claim.comparisons]
     for band in claim.bands:
         low, high = band.ratio.low, band.ratio.high
         if low is not None and high is not None and (high < 1 / (1 + claim.margin) or low > 1 + claim.margin):
             parts.append(describe(band, rounds=claim.rounds, margin=claim.margin))
-    return "; ".join(parts) + "."
+    return parts
 
 
-def _same(ratio: float) -> bool:
+def sentence(claim: Claim) -> str:
+    """The verdict of a whole comparison."""
+    if claim.reasons:
+        return f"{INVALID}: " + "; ".join(claim.reasons) + "."
+    return "; ".join(clauses(claim)) + "."
+
+
+def same(ratio: float) -> bool:
+    """Whether a ratio is 1 at the precision that is shown."""
     return f"{max(ratio, 1 / ratio):.1f}" == "1.0"
 
 
 def _size(ratio: float) -> str:
-    if _same(ratio):
+    if same(ratio):
         return "is no smaller on disk"
     return f"is {fold(ratio)} {'smaller' if ratio < 1 else 'larger'} on disk"
 
 
 def _memory(ratio: float) -> str:
-    if _same(ratio):
+    if same(ratio):
         return "takes no less memory"
     return f"takes {fold(ratio)} {'less' if ratio < 1 else 'more'} memory"
 
