@@ -148,6 +148,15 @@ class EncoderConfig:
         """Whether transformers has a class for this: not for BERT or RoBERTa with a map, nor for ALBERT without."""
         return bool(self.embedding_projection) == (self.model_type == "albert")
 
+    @property
+    def stores_groups(self) -> bool:
+        """Whether the file holds each group of layers once, ALBERT's layout; otherwise it holds each executed block.
+
+        transformers' AlbertModel cannot run a group of more blocks than layers (it slices its head masks by layers).
+        """
+        is_albert = self.model_type == "albert" and self.layer_sharing == "all"
+        return is_albert and self.inner_group_num <= self.num_hidden_layers // self.num_hidden_groups
+
     @classmethod
     def from_hf(cls, raw: Mapping[str, Any]) -> EncoderConfig:
         """Read the dictionary of a ``config.json``; what it leaves out is filled in as transformers does.
@@ -188,25 +197,27 @@ class EncoderConfig:
         """The dictionary for ``config.json``: what transformers reads, and under ``"robal"`` how layers are shared.
 
         transformers has one stored block per layer (BERT, RoBERTa) or per group (ALBERT). Any other sharing is written
-        out as copies in that layout (``sharing.stored_blocks``) and found again through the ``"robal"`` key.
+        out as copies, a layer for each executed block, and found again through the ``"robal"`` key.
         """
-        native_sharing = "all" if self.model_type == "albert" else "none"
+        blocks = self.num_hidden_layers * self.inner_group_num
         raw: dict[str, Any] = {
-            self.family.config_names.get(name, name): getattr(self, name) for name in STORED if name not in OURS
+            "model_type": self.model_type if self.fits_transformers else UNKNOWN_TO_TRANSFORMERS + self.model_type,
+            "num_hidden_layers": self.num_hidden_layers if self.stores_groups else blocks,
+            "position_embedding_type": "absolute",
+            "id2label": {str(index): label for index, label in enumerate(self.labels)},
+            "label2id": {label: index for index, label in enumerate(self.labels)},
+            "problem_type": self.problem_type,
         }
-        raw["model_type"] = self.model_type if self.fits_transformers else UNKNOWN_TO_TRANSFORMERS + self.model_type
-        raw["position_embedding_type"] = "absolute"
-        raw["id2label"] = {str(index): label for index, label in enumerate(self.labels)}
-        raw["label2id"] = {label: index for index, label in enumerate(self.labels)}
-        raw["problem_type"] = self.problem_type
+        for name in STORED:
+            if name not in OURS:
+                raw[self.family.config_names.get(name, name)] = getattr(self, name)
         if self.model_type == "albert":
-            raw |= {name: getattr(self, name) for name in ("num_hidden_layers", "embedding_size", "inner_group_num")}
             raw["classifier_dropout_prob"] = self.head_dropout  # transformers takes no null here
-            shared = self.layer_sharing == "all"
-            raw["num_hidden_groups"] = self.num_hidden_groups if shared else self.num_hidden_layers
-        else:
-            raw["num_hidden_layers"] = self.num_hidden_layers * self.inner_group_num
-        if self.layer_sharing != native_sharing or self.inner_group_num > 1 or not self.fits_transformers:
+            raw["embedding_size"] = self.embedding_size
+            raw["num_hidden_groups"] = self.num_hidden_groups if self.stores_groups else blocks
+            raw["inner_group_num"] = self.inner_group_num if self.stores_groups else 1
+        is_plain = self.model_type != "albert" and self.layer_sharing == "none" and self.inner_group_num == 1
+        if not (self.stores_groups or is_plain) or not self.fits_transformers:
             raw["robal"] = {name: getattr(self, name) for name in OURS}
         return raw
 

@@ -50,9 +50,7 @@ def schedule(config: EncoderConfig) -> tuple[Block, ...]:
 def stored_blocks(config: EncoderConfig) -> tuple[Block, ...]:
     """The blocks that a Hugging Face file holds, in its order.
 
-    ALBERT's files hold each group once. All other files hold one block per execution, so that a part which is shared in
-    a way they cannot express appears as several equal copies.
+    ALBERT's files hold the blocks of each group once. All others hold one block per execution, so that a part which is
+    shared in a way that they cannot express appears as several equal copies.
     """
-    if config.model_type == "albert" and config.layer_sharing == "all":
-        return tuple(dict.fromkeys(schedule(config)))
-    return schedule(config)
+    return tuple(dict.fromkeys(schedule(config))) if config.stores_groups else schedule(config)

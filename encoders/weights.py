@@ -35,7 +35,7 @@ def hf_names(model: Model) -> dict[str, str]:
     modules: defaultdict[str, set[str]] = defaultdict(set)  # our module -> its names in the file
     for ours, theirs in config.family.renames.items():
         for index, block in enumerate(stored_blocks(config)):
-            group, inner = divmod(index, config.inner_group_num)
+            group, inner = divmod(index, config.inner_group_num if config.stores_groups else 1)
             name = theirs.format(block=index, group=group, inner=inner)
             modules[ours.format(attention=block.attention, ffn=block.ffn)].add(name)
     names: dict[str, str] = {}
