@@ -6,6 +6,7 @@ place. See docs/bundle-format.md.
 
 from __future__ import annotations
 
+import os
 import platform
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -41,9 +42,12 @@ def check_target(out: Path, *, overwrite: bool) -> None:
     """Refuse a target that would be lost, before any work is done.
 
     Raises:
-        UsageError: it exists and may not be overwritten, or is something else than a bundle.
+        UsageError: it exists and may not be overwritten, is something else than a bundle, or cannot be written at all.
     """
     recover_folder(out)
+    ground = next(parent for parent in out.absolute().parents if parent.exists())
+    if not ground.is_dir() or not os.access(ground, os.W_OK):
+        raise UsageError(f"--out {out} cannot be written: {ground} is not a folder that you may write to.")
     if not out.exists() or (out.is_dir() and not any(out.iterdir())):
         return
     if not (out / MANIFEST_NAME).is_file():

@@ -57,30 +57,29 @@ def export(
 ) -> None:
     """Turn a checkpoint into a bundle that `robal serve` runs without PyTorch.
 
-    The bundle is an ONNX graph with its weights, the tokenizer and a manifest. Before it takes its place, the graph's
-    logits are compared with the PyTorch model's on many batch sizes, lengths and paddings; a difference stops it all.
+    The bundle is an ONNX graph with its weights, the tokenizer and a manifest. It is compared with the PyTorch model
+    on many batch sizes, lengths and paddings before it takes its place; a difference stops the export.
 
-    A trained model:  robal export runs/spam --out bundles/spam
+    A trained model: robal export runs/spam --out bundles/spam
 
-    A shape, for latency:  robal export roberta-base --random-weights 0 --tokenizer bundles/spam --out bundles/base
+    A shape, for latency: robal export roberta-base --random-weights 0 --tokenizer bundles/spam --out bundles/base
     """
     from export.bundle import check_target, write_bundle
     from export.sources import from_checkpoint, from_preset
 
+    if random_weights is None and tokenizer is not None:
+        raise UsageError("--tokenizer goes with --random-weights; a checkpoint brings its own tokenizer.")
     check_target(out, overwrite=overwrite)
     try:
-        if random_weights is None:
-            if tokenizer is not None:
-                raise UsageError("--tokenizer goes with --random-weights; a checkpoint brings its own tokenizer.")
-            model = from_checkpoint(Path(source))
-        else:
-            if tokenizer is None:
-                raise UsageError(
-                    "--random-weights needs --tokenizer FOLDER: a checkpoint or bundle to borrow one from."
-                )
-            model = from_preset(source, seed=random_weights, tokenizer_folder=tokenizer)
         with _progress() as advance:
-            manifest = write_bundle(model, out, name=name or out.resolve().name, advance=advance)
+            advance("reading the model", 0, 1)
+            if random_weights is None:
+                exported = from_checkpoint(Path(source))
+            elif tokenizer is not None:
+                exported = from_preset(source, seed=random_weights, tokenizer_folder=tokenizer)
+            else:
+                raise UsageError("--random-weights needs --tokenizer FOLDER, a checkpoint or bundle to borrow from.")
+            manifest = write_bundle(exported, out, name=name or out.resolve().name, advance=advance)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {out} is as it was before.") from None
     _print_summary(manifest, out)

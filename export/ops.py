@@ -58,8 +58,10 @@ class Graph:
         """Put ``name.`` before the names of the nodes made inside."""
         outer = self._scope
         self._scope = (*outer, name)
-        yield
-        self._scope = outer
+        try:
+            yield
+        finally:
+            self._scope = outer
 
     def op(self, kind: str, *inputs: str, output: str | None = None, **attributes: Any) -> str:
         """Add a node with one output and return the output's name."""

@@ -12,6 +12,7 @@ import torch
 
 from contract.encoding import TextEncoder
 from contract.errors import CheckpointError, UsageError
+from contract.manifest import MANIFEST_NAME
 from contract.tokenizer_files import load_tokenizer
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.config import EncoderConfig
@@ -41,13 +42,15 @@ def from_checkpoint(folder: Path) -> Source:
 
     Raises:
         CheckpointError: weights, head, configuration or tokenizer are missing or contradict each other.
-        UsageError: it is no folder but the name of a preset.
+        UsageError: it is the name of a preset, or a bundle.
     """
     if not folder.exists() and str(folder) in PRESETS:
         raise UsageError(
             f"{str(folder)!r} is a preset: a shape without weights. Train it with `robal finetune --model {folder}`, "
             "or export it for latency measurements with --random-weights SEED --tokenizer FOLDER."
         )
+    if (folder / MANIFEST_NAME).is_file():
+        raise UsageError(f"{folder} is a bundle already; give the checkpoint that it was made from.")
     checkpoint = open_checkpoint(folder)
     if checkpoint.text_encoder is None:
         raise CheckpointError(
