@@ -32,6 +32,7 @@ ALBERT = Family(
     name="albert",
     first_position=first_position,
     number_positions=number_positions,
+    pads_anywhere=False,
     sentence_task="sentence-order",
     dropout_before_pooler=False,
     masked_lm_activation=None,

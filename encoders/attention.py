@@ -1,8 +1,7 @@
 """Self-attention: every token looks at every real token of its text.
 
 Two paths compute the same: the fused kernel of PyTorch, and the formula written out. Tests compare them; the plain one
-is there to be read. ``attend`` knows nothing of projections, so that another way to attend (one long row of several
-texts with a block-diagonal mask) needs no second copy of them.
+is there to be read. Texts that lie packed in one row (``packing.py``) share the projections and attend run by run.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from encoders.config import EncoderConfig
+from encoders.packing import Packing, join_runs, split_runs
 
 
 def attend(
@@ -66,17 +66,30 @@ class SelfAttention(nn.Module):
         self.dropout = nn.Dropout(config.hidden_dropout_prob)
         self.norm = nn.LayerNorm(config.hidden_size, eps=config.layer_norm_eps)
 
-    def forward(self, hidden: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """(batch, seq, hidden) -> (batch, seq, hidden); the mask is (batch, seq) bool or None for no padding."""
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None, packing: Packing | None = None) -> Tensor:
+        """(batch, seq, hidden) -> (batch, seq, hidden); the mask is (batch, seq) bool or None for no padding.
+
+        With a packing, the batch is one row of several texts and there is no mask.
+        """
+        query, key, value = self.query(hidden), self.key(hidden), self.value(hidden)
+        if packing is None:
+            mixed = self._mix(query, key, value, attention_mask)
+        else:
+            runs = zip(*(split_runs(row, packing) for row in (query, key, value)), strict=True)
+            mixed = join_runs([self._mix(*run, None) for run in runs])
+        return self.norm(hidden + self.dropout(self.output(mixed)))
+
+    def _mix(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:
+        """(batch, seq, hidden) each -> (batch, seq, hidden), the heads side by side."""
         mixed = attend(
-            self._split(self.query(hidden)),
-            self._split(self.key(hidden)),
-            self._split(self.value(hidden)),
+            self._split(query),
+            self._split(key),
+            self._split(value),
             None if attention_mask is None else attention_mask[:, None, None, :],
             dropout=self.attention_dropout if self.training else 0.0,
             fused=self.fused,
         )
-        return self.norm(hidden + self.dropout(self.output(mixed.transpose(1, 2).flatten(2))))
+        return mixed.transpose(1, 2).flatten(2)
 
     def _split(self, projected: Tensor) -> Tensor:
         """(batch, seq, hidden) -> (batch, heads, seq, head_dim)."""

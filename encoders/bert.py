@@ -47,6 +47,7 @@ BERT = Family(
     name="bert",
     first_position=first_position,
     number_positions=number_positions,
+    pads_anywhere=False,
     sentence_task="next-sentence",
     dropout_before_pooler=False,
     masked_lm_activation=None,

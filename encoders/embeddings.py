@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor, nn
 
 from contract.errors import UsageError
 from encoders.config import EncoderConfig
+from encoders.packing import Packing
 
 
 class Embeddings(nn.Module):
@@ -41,16 +43,20 @@ class Embeddings(nn.Module):
             position_ids: rows of the position table, broadcastable to (batch, seq); None means the family's numbering.
         """
         if position_ids is None:
-            self._check_length(input_ids)
+            self._check_length(input_ids.shape[1])
             position_ids = self.config.family.number_positions(input_ids, self.config.pad_token_id)
         # The row itself instead of a lookup: cheaper, and the graph of a model without types needs no such input.
         types = self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
         vectors = self.word(input_ids) + self.position(position_ids) + types
         return self.projection(self.dropout(self.norm(vectors)))
 
-    def _check_length(self, input_ids: Tensor) -> None:
-        """Refuse too long rows here: an index error on a GPU stops the process without saying where."""
-        length = input_ids.shape[1]
+    def packed_positions(self, packing: Packing, device: torch.device) -> Tensor:
+        """(1, tokens) int64: rows of the position table for packed texts, each numbered as if it were alone."""
+        self._check_length(max(packing.lengths))
+        return packing.positions(device) + self.config.family.first_position(self.config.pad_token_id)
+
+    def _check_length(self, length: int) -> None:
+        """Refuse too long texts here: an index error on a GPU stops the process without saying where."""
         if isinstance(length, int) and length > self.config.max_length:  # not an int while the model is traced
             raise UsageError(
                 f"the input has {length} tokens and the model has positions for {self.config.max_length}; truncate it."

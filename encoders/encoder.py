@@ -26,6 +26,7 @@ from torch import Tensor, nn
 from encoders.attention import SelfAttention
 from encoders.config import EncoderConfig
 from encoders.embeddings import Embeddings
+from encoders.packing import Packing
 from encoders.sharing import schedule
 
 
@@ -70,6 +71,7 @@ class Encoder(nn.Module):
         token_type_ids: Tensor | None = None,
         *,
         position_ids: Tensor | None = None,
+        packing: Packing | None = None,
         collect: list[Tensor] | None = None,
     ) -> Tensor:
         """Run the blocks.
@@ -79,17 +81,21 @@ class Encoder(nn.Module):
             attention_mask: (batch, seq) bool or int64, true or 1 for a real token; None: there is no padding.
             token_type_ids: (batch, seq) int64; None: all of type 0.
             position_ids: rows of the position table, if not the family's own numbering.
+            packing: the batch is one row (1, tokens) of several texts that do not see each other; no mask then.
             collect: a list that receives what enters the first block and what leaves each block.
 
         Returns:
             (batch, seq, hidden). Vectors at padding are arbitrary, but finite.
         """
+        assert packing is None or attention_mask is None, "a packed row has no padding to mask"
         mask = None if attention_mask is None else attention_mask.bool()
+        if packing is not None and position_ids is None:
+            position_ids = self.embeddings.packed_positions(packing, input_ids.device)
         hidden = self.embeddings(input_ids, token_type_ids, position_ids)
         if collect is not None:
             collect.append(hidden)
         for block in self.schedule:
-            hidden = self.ffn[block.ffn](self.attention[block.attention](hidden, mask))
+            hidden = self.ffn[block.ffn](self.attention[block.attention](hidden, mask, packing))
             if collect is not None:
                 collect.append(hidden)
         return hidden

@@ -24,6 +24,8 @@ class Family:
     """pad_token_id -> row of the position table that the first real token reads."""
     number_positions: Callable[[Tensor, int], Tensor]
     """(input_ids (batch, seq), pad_token_id) -> rows of the position table, broadcastable to (batch, seq), int64."""
+    pads_anywhere: bool
+    """Whether padding may stand before or between tokens: positions skip it, the pooler looks for a token."""
     sentence_task: Literal["next-sentence", "sentence-order"] | None
     """What the sentence head is pretrained on, if there is one; it reads the pooler."""
     dropout_before_pooler: bool

@@ -19,19 +19,26 @@ from contract.errors import UsageError
 from encoders.config import EncoderConfig
 from encoders.encoder import Encoder, activation
 from encoders.initialise import initialise
+from encoders.packing import Packing
 
 
 class Pooler(nn.Module):
-    """``tanh(dense(dropout(hidden[:, 0])))``: one vector for the whole text, read at its first token."""
+    """``tanh(dense(dropout(first)))``: one vector for the whole text, read at its first token."""
 
     def __init__(self, config: EncoderConfig, *, dropout: float = 0.0) -> None:
         super().__init__()
+        self.looks_for_first = config.family.pads_anywhere
         self.dropout = nn.Dropout(dropout)
         self.dense = nn.Linear(config.hidden_size, config.hidden_size)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        """(batch, seq, hidden) -> (batch, hidden)."""
-        return torch.tanh(self.dense(self.dropout(hidden[:, 0])))
+    def forward(self, hidden: Tensor, attention_mask: Tensor | None = None) -> Tensor:
+        """(batch, seq, hidden) and (batch, seq) -> (batch, hidden)."""
+        if self.looks_for_first and attention_mask is not None:
+            column = attention_mask.long().argmax(dim=1)  # (batch,): the first of the largest, so the first real token
+            first = hidden.gather(1, column[:, None, None].expand(-1, 1, hidden.shape[-1])).squeeze(1)
+        else:
+            first = hidden[:, 0]
+        return torch.tanh(self.dense(self.dropout(first)))
 
 
 class MaskedLanguageHead(nn.Module):
@@ -69,6 +76,11 @@ def _chosen(hidden: Tensor, positions: Tensor | None) -> Tensor:
     return hidden if positions is None else hidden.flatten(0, 1)[positions]
 
 
+def _first_tokens(hidden: Tensor, packing: Packing | None) -> Tensor:
+    """What the pooler reads, with the first token of each text in column 0: (texts, seq or 1, hidden)."""
+    return hidden if packing is None else hidden[0, packing.starts(hidden.device)].unsqueeze(1)
+
+
 class SequenceClassifier(Model):
     """Logits for whole texts; what they mean is ``config.labels`` and ``config.problem_type``.
 
@@ -87,7 +99,7 @@ class SequenceClassifier(Model):
     ) -> Tensor:
         """(batch, seq) -> logits (batch, labels); see ``Encoder.forward`` for the arguments."""
         hidden = self.encoder(input_ids, attention_mask, token_type_ids)
-        return self.classifier(self.dropout(self.pooler(hidden)))
+        return self.classifier(self.dropout(self.pooler(hidden, attention_mask)))
 
 
 class MaskedLanguageModel(Model):
@@ -105,6 +117,7 @@ class MaskedLanguageModel(Model):
         token_type_ids: Tensor | None = None,
         *,
         positions: Tensor | None = None,
+        packing: Packing | None = None,
     ) -> Tensor:
         """Scores (batch, seq, vocab), or (chosen, vocab) at ``positions``.
 
@@ -114,8 +127,9 @@ class MaskedLanguageModel(Model):
             token_type_ids: (batch, seq).
             positions: (chosen,) int64 indices into the flattened (batch x seq) tokens. In training, 15 % of the tokens
                 are predicted; scoring only those saves most of the head's work and memory.
+            packing: see ``Encoder.forward``.
         """
-        hidden = self.encoder(input_ids, attention_mask, token_type_ids)
+        hidden = self.encoder(input_ids, attention_mask, token_type_ids, packing=packing)
         return self.masked_lm(_chosen(hidden, positions), self.encoder.embeddings.word.weight)
 
 
@@ -142,6 +156,7 @@ class PretrainingModel(Model):
         token_type_ids: Tensor | None = None,
         *,
         positions: Tensor | None = None,
+        packing: Packing | None = None,
     ) -> tuple[Tensor, Tensor]:
         """Word scores as ``MaskedLanguageModel.forward``, and sentence logits (batch, 2).
 
@@ -149,4 +164,4 @@ class PretrainingModel(Model):
         """
         hidden = self.encoder(input_ids, attention_mask, token_type_ids)
         words = self.masked_lm(_chosen(hidden, positions), self.encoder.embeddings.word.weight)
-        return words, self.sentence(self.pooler(hidden))
+        return words, self.sentence(self.pooler(hidden, attention_mask))

@@ -6,7 +6,8 @@ What changed is the training: no sentence task, so no pretrained pooler, a byte-
 data. Inside the network three small things are new:
 
 - Positions are counted from ``pad_token_id + 1`` and skip padding, so 514 rows serve 512 tokens, and a text padded on
-  the left gets the same vectors as one padded on the right. (fairseq's ``make_positions`` does this.)
+  the left gets the same vectors as one padded on the right. (fairseq's ``make_positions`` does this.) The pooler
+  follows suit and reads the first real token; transformers reads the first column, padding or not.
 - The classification head brings its own pooler, with dropout on both sides. fairseq's default is no dropout there;
   transformers uses ``classifier_dropout``, else ``hidden_dropout_prob``, and so do we.
 - The masked-LM head uses the exact GELU, whatever ``hidden_act`` says.
@@ -35,6 +36,7 @@ ROBERTA = Family(
     name="roberta",
     first_position=first_position,
     number_positions=number_positions,
+    pads_anywhere=True,
     sentence_task=None,
     dropout_before_pooler=True,
     masked_lm_activation="gelu",

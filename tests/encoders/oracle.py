@@ -1,8 +1,8 @@
 """transformers as the oracle: tiny awkward models of every family, and the same weights in ours.
 
 No two sizes are equal, so that a swapped axis cannot hide; every parameter is overwritten, because zero biases and unit
-norms would hide a dropped one. The configurations are written out here in transformers' terms: nothing of ours takes part
-in building the oracle.
+norms would hide a dropped one. The configurations are written out here in transformers' terms: nothing of ours takes
+part in building the oracle.
 """
 
 from collections.abc import Callable
