@@ -76,7 +76,7 @@ class SelfAttention(nn.Module):
             mixed = self._mix(query, key, value, attention_mask)
         else:
             runs = zip(*(split_runs(row, packing) for row in (query, key, value)), strict=True)
-            mixed = join_runs([self._mix(*run, None) for run in runs])
+            mixed = join_runs([self._mix(q, k, v, None) for q, k, v in runs])
         return self.norm(hidden + self.dropout(self.output(mixed)))
 
     def _mix(self, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None) -> Tensor:

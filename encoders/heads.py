@@ -158,10 +158,10 @@ class PretrainingModel(Model):
         positions: Tensor | None = None,
         packing: Packing | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Word scores as ``MaskedLanguageModel.forward``, and sentence logits (batch, 2).
+        """Word scores as ``MaskedLanguageModel.forward``, and sentence logits (batch, 2), or (texts, 2) when packed.
 
         Class 0 is the natural case: the second text follows the first (BERT), the two are in order (ALBERT).
         """
-        hidden = self.encoder(input_ids, attention_mask, token_type_ids)
+        hidden = self.encoder(input_ids, attention_mask, token_type_ids, packing=packing)
         words = self.masked_lm(_chosen(hidden, positions), self.encoder.embeddings.word.weight)
-        return words, self.sentence(self.pooler(hidden, attention_mask))
+        return words, self.sentence(self.pooler(_first_tokens(hidden, packing), attention_mask))
