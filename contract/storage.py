@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from contract.errors import UserError
 
@@ -25,12 +25,18 @@ def _fsync(path: Path) -> None:
 
 def write_atomic(path: Path, content: str | bytes) -> None:
     """Replace ``path`` by ``content`` (text as UTF-8) in one step."""
-    data = content.encode() if isinstance(content, str) else content
+    with open_atomic(path) as handle:
+        handle.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def open_atomic(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that takes the place of ``path`` when the block ends without an error; for content in pieces."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as handle:
-            handle.write(data)
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())
         os.chmod(name, 0o644)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from typing import Any
 
 from contract.errors import DataError, UsageError
 from finetune.reader import Dataset, Row
@@ -110,3 +111,11 @@ def parse_renames(text: str | None) -> dict[str, str]:
             raise UsageError(f"--label-names names the label {raw!r} twice.")
         renames[raw] = name
     return renames
+
+
+def recorded_renames(record: Mapping[str, Any]) -> dict[str, str]:
+    """The renames a model was trained with, from a checkpoint's record or a bundle's provenance."""
+    for where in (record, record.get("checkpoint", {})):
+        if renames := where.get("task", {}).get("label_names"):
+            return dict(renames)
+    return {}

@@ -18,12 +18,6 @@ from contract.scores import Array, ProblemType, sigmoid
 
 THRESHOLD = 0.5
 """Probability from which a label of multi-label data counts as given."""
-METRICS: dict[ProblemType, tuple[str, ...]] = {
-    "single_label_classification": ("macro_f1", "accuracy", "loss"),
-    "multi_label_classification": ("micro_f1", "macro_f1", "accuracy", "loss"),
-    "regression": ("spearman", "pearson", "loss"),
-}
-"""What a best checkpoint may be chosen by; the first one is the default."""
 
 
 def evaluate_logits(

@@ -10,7 +10,8 @@ from scipy import stats
 from sklearn.metrics import f1_score
 from torch.nn import functional
 
-from finetune.metrics import METRICS, average_ranks, correlation, evaluate_logits, is_better, mean_loss
+from finetune.config import METRICS
+from finetune.metrics import average_ranks, correlation, evaluate_logits, is_better, mean_loss
 
 LABELS = ("a", "b", "c")
 

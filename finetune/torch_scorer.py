@@ -1,0 +1,71 @@
+"""A checkpoint, or a model in training, as a scorer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from contract.encoding import Ids, TextEncoder
+from contract.errors import CheckpointError
+from contract.scores import Array
+from encoders.checkpoint import load_classifier, open_checkpoint
+from encoders.heads import SequenceClassifier
+from finetune.labels import recorded_renames
+from finetune.precision import Precision, autocast, training_device
+
+
+class TorchScorer:
+    """Scores with a PyTorch module where its weights are.
+
+    Args:
+        model: is put into evaluation mode at each call.
+        text_encoder: of the model.
+        name: for messages.
+        renames: see ``Scorer``.
+        precision: arithmetic of the forward pass.
+    """
+
+    def __init__(
+        self,
+        model: SequenceClassifier,
+        text_encoder: TextEncoder,
+        *,
+        name: str,
+        renames: Mapping[str, str] | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.name = name
+        self.labels = model.config.labels
+        self.problem_type = model.config.problem_type
+        self.text_encoder = text_encoder
+        self.renames: Mapping[str, str] = renames or {}
+        self._model = model
+        self._precision = precision
+
+    @classmethod
+    def open(cls, folder: Path) -> TorchScorer:
+        """Load a checkpoint. Raises CheckpointError if it is not a complete classifier with a tokenizer."""
+        checkpoint = open_checkpoint(folder)
+        if checkpoint.text_encoder is None:
+            raise CheckpointError(f"{folder} has no tokenizer files; copy those of the model into it.")
+        model = load_classifier(checkpoint).model.to(training_device())
+        renames = recorded_renames(checkpoint.record)
+        return cls(model, checkpoint.text_encoder, name=folder.absolute().name, renames=renames)
+
+    @torch.inference_mode()
+    def logits(self, batch: Mapping[str, Ids]) -> Array:
+        """See ``Scorer.logits``."""
+        self._model.eval()
+        device = self._model.classifier.weight.device
+        with autocast(device, self._precision):
+            logits = self._model(**to_tensors(batch, device))
+        return np.asarray(logits.float().cpu().numpy())
+
+
+def to_tensors(batch: Mapping[str, Ids], device: torch.device) -> dict[str, Tensor]:
+    """Arrays (batch, seq) as tensors on a device."""
+    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in batch.items()}
