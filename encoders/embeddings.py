@@ -1,4 +1,4 @@
-"""Token ids to vectors: word + position + segment type, normalised, and projected if the tables are narrow."""
+"""Token ids to vectors: word + segment type + position, normalised, and projected if the tables are narrow."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from encoders.packing import Packing
 
 
 class Embeddings(nn.Module):
-    """``projection(dropout(norm(word + position + token_type)))``.
+    """``projection(dropout(norm(word + token_type + position)))``.
 
     The tables have width E = ``embedding_size``. With ALBERT's factorisation E is small and a linear map takes it to
     ``hidden``: V x E + E x H parameters instead of V x H. Without, there is no map.
@@ -47,7 +47,7 @@ class Embeddings(nn.Module):
             position_ids = self.config.family.number_positions(input_ids, self.config.pad_token_id)
         # The row itself instead of a lookup: cheaper, and the graph of a model without types needs no such input.
         types = self.token_type.weight[0] if token_type_ids is None else self.token_type(token_type_ids)
-        vectors = self.word(input_ids) + self.position(position_ids) + types
+        vectors = self.word(input_ids) + types + self.position(position_ids)
         return self.projection(self.dropout(self.norm(vectors)))
 
     def packed_positions(self, packing: Packing, device: torch.device) -> Tensor:
