@@ -14,7 +14,7 @@ PACKAGES = ("robal", "onnxruntime", "bentoml", "tokenizers", "numpy", "locust", 
 
 
 def describe_machine() -> dict[str, Any]:
-    """Processor, cores that we may use, memory, system, and the versions that matter."""
+    """Processor, cores that we may use, memory, system, settings that the servers inherit, versions that matter."""
     return {
         "processor": _processor(),
         "cores_usable": usable_cores(),
@@ -22,6 +22,7 @@ def describe_machine() -> dict[str, Any]:
         "memory_bytes": psutil.virtual_memory().total,
         "system": f"{platform.system()} {platform.release()}",
         "load_average_before": round(os.getloadavg()[0], 2),
+        "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ROBAL_")},
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
     }
 

@@ -28,7 +28,7 @@ def render_markdown(report: Mapping[str, Any]) -> str:
         "",
         "## Method and machine",
         "",
-        *(f"- {_plain(name)}: `{value}`" for name, value in facts(report)),
+        *(f"- {_plain(name)}: {_code(value)}" for name, value in facts(report)),
         "",
     ]
     return "\n".join(lines)
@@ -40,6 +40,14 @@ def _table(head: tuple[str, ...], rows: Iterable[Row]) -> list[str]:
         cells = (row.label, row.a, row.b, row.ratio, row.verdict)[: len(head)]
         lines.append("| " + " | ".join(cells) + " |")
     return lines
+
+
+def _code(text: str) -> str:
+    """Verbatim; fenced by more backticks than the text has in a row."""
+    fence = "`"
+    while fence in text:
+        fence += "`"
+    return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
 
 
 def _plain(text: str) -> str:

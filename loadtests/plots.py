@@ -35,6 +35,7 @@ STYLE = {
     "legend.frameon": False,
     "svg.fonttype": "path",
     "svg.hashsalt": "robal",
+    "text.parse_math": False,  # names are the user's, and may hold a dollar sign
 }
 
 

@@ -27,7 +27,7 @@ Floats: TypeAlias = npt.NDArray[np.float64]
 MAX_CPU_SHARE = 0.8
 """A Locust process is one thread: above this share of a core it queues requests itself."""
 MAX_LATENESS_SHARE = 0.1
-"""Share of the p99 latency that the p99 lateness of the generator's timers may reach ..."""
+"""Share of a percentile of the latency that the same percentile of the generator's lateness may reach ..."""
 TIMER_GRAIN_MS = 1.0
 """... beyond this: event loops round their timers up to whole milliseconds, answers are noticed without it."""
 
@@ -78,6 +78,7 @@ class GeneratorHealth:
     cpu_share: float
     """Share of one core that the generator used while it measured."""
     lateness_p50_ms: float
+    lateness_p90_ms: float
     lateness_p99_ms: float
     """How late a 20 ms timer fired: as late as this, an arrived answer may have been noticed."""
     send_gap_p99_ms: float
@@ -149,6 +150,7 @@ def health(runs: Sequence[Run]) -> GeneratorHealth:
     return GeneratorHealth(
         cpu_share=cpu_s / time_s if time_s else 0.0,
         lateness_p50_ms=float(np.percentile(late or [0.0], 50)),
+        lateness_p90_ms=float(np.percentile(late or [0.0], 90)),
         lateness_p99_ms=float(np.percentile(late or [0.0], 99)),
         send_gap_p99_ms=float(np.percentile(gaps or [0.0], 99)),
     )
@@ -165,15 +167,25 @@ def faults(runs: Sequence[Run]) -> list[str]:
         if (count := sum(request.outcome == outcome for request in steady))
     ]
     generator = health(runs)
-    p99_ms = float(np.percentile(np.concatenate([latencies(run.answered()) for run in runs]), 99))
     if generator.cpu_share > MAX_CPU_SHARE:
         found.append(f"the generator was the bottleneck: it used {generator.cpu_share:.0%} of a core")
-    if generator.lateness_p99_ms - TIMER_GRAIN_MS > MAX_LATENESS_SHARE * p99_ms:
-        found.append(
-            f"the generator was held up: its timers fired {generator.lateness_p99_ms:.1f} ms late (p99), which is too "
-            f"much for a p99 latency of {p99_ms:.1f} ms"
-        )
+    elif late := _late(runs, 90, generator.lateness_p90_ms):
+        found.append(f"the generator was the bottleneck: {late}")
     return found
+
+
+def doubts(runs: Sequence[Run]) -> list[str]:
+    """What spoils only the slowest requests of runs without faults: a few hiccups of a machine with other work."""
+    late = _late(runs, 99, health(runs).lateness_p99_ms)
+    return [f"the p99 is partly the generator's: {late}"] if late else []
+
+
+def _late(runs: Sequence[Run], percent: int, late_ms: float) -> str | None:
+    """The sentence about a percentile of the lateness, if that is too much for the same percentile of the latency."""
+    latency_ms = float(np.percentile(np.concatenate([latencies(run.answered()) for run in runs]), percent))
+    if late_ms - TIMER_GRAIN_MS <= MAX_LATENESS_SHARE * latency_ms:
+        return None
+    return f"its timers fired {late_ms:.1f} ms late (p{percent}), too much for a latency of {latency_ms:.1f} ms"
 
 
 def read_records(lines: Sequence[str], *, users: int, warmup_s: float) -> Run | None:

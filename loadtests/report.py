@@ -12,7 +12,7 @@ import numpy as np
 from loadtests import estimates
 from loadtests.compare import Plan, Stretch, Subject, Visit
 from loadtests.estimates import Estimate
-from loadtests.records import Request, faults, health, latencies
+from loadtests.records import Request, doubts, faults, health, latencies
 from loadtests.verdict import Claim, Comparison, clauses, judge, rounds_needed, sentence
 
 SCHEMA = "robal.loadtest.compare/1"
@@ -49,12 +49,16 @@ def build_report(
     lives = [[visit for visit in visits if visit.subject == index] for index in (0, 1)]
     bundles = [_bundle(subject, life) for subject, life in zip(subjects, lives, strict=True)]
     levels = []
-    reasons = []
+    reasons: list[str] = []
+    notes: list[str] = []
     for position, users in enumerate(plan.users):
         stretches = [[visit.stretches[position] for visit in life] for life in lives]
         for subject, own in zip(subjects, stretches, strict=True):
             label = f"{subject.name} with {_users(users)}"
-            reasons += [f"{label}: {fault}" for fault in faults([stretch.run for stretch in own])]
+            runs = [stretch.run for stretch in own]
+            found = faults(runs)
+            reasons += [f"{label}: {fault}" for fault in found]
+            notes += [] if found else [f"{label}: {doubt}." for doubt in doubts(runs)]
         levels.append(_level(users, stretches, plan))
     tokens_ratio = _tokens_ratio(lives)
     claim = _claim(bundles, levels, plan, reasons)
@@ -66,7 +70,7 @@ def build_report(
             "clauses": clauses(claim),
             "valid": not reasons,
             "reasons": reasons,
-            "notes": _notes(bundles, levels, plan, machine, tokens_ratio),
+            "notes": [*_notes(bundles, levels, plan, machine, tokens_ratio), *notes],
             "margin": plan.margin,
         },
         "bundles": bundles,
@@ -183,6 +187,8 @@ def _bands(answered: Sequence[Sequence[Sequence[Request]]], plan: Plan) -> list[
     """The median's ratio for each quarter of the texts by length in characters, which no tokenizer changes."""
     lengths = [request.characters for own in answered for requests in own for request in requests]
     edges = np.percentile(lengths, [25, 50, 75])
+    if len(set(edges)) < len(edges):
+        return []  # so many texts have one length that there are no quarters
     bands = []
     for number, name in enumerate(BANDS):
         own_rounds = [
@@ -190,7 +196,7 @@ def _bands(answered: Sequence[Sequence[Sequence[Request]]], plan: Plan) -> list[
             for own in answered
         ]
         if not all(requests for own in own_rounds for requests in own):
-            continue  # every text has the same length, or a round is too short to hold all lengths
+            continue  # a round is too short to hold all lengths
         a, b = ([latencies(requests) for requests in own] for own in own_rounds)
         everyone = [request for own in own_rounds for requests in own for request in requests]
         bands.append(

@@ -103,6 +103,7 @@ def facts(report: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("machine", f"{machine['processor']}, {cores}, {machine['system']}"),
         ("load average before", f"{machine['load_average_before']:.2f}"),
         ("versions", versions),
+        ("settings", " ".join(f"{name}={value}" for name, value in machine["settings"].items()) or "none"),
     ]
     for bundle in report["bundles"]:
         pairs.append((bundle["name"], f"{bundle['bundle']} ({bundle['family']}, {bundle['precision']})"))
