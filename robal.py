@@ -17,6 +17,7 @@ from contract.errors import Interrupted, MissingExtra, RobalError, outcome
 
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module that owns it, one line for the overview)
+    "pretrain": ("pretrain.cli", "Pretrain an encoder on your own text."),
     "finetune": ("finetune.cli", "Train a classifier on a labelled file."),
     "evaluate": ("finetune.cli", "Score a checkpoint or bundle on a labelled file."),
     "predict": ("finetune.cli", "Label a file of texts with a checkpoint or bundle."),
@@ -24,7 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "serve": ("service.cli", "Serve a bundle over HTTP."),
     "loadtest": ("loadtests.cli", "Measure and compare running services."),
 }
-EXTRAS = {"finetune": "train", "export": "export", "loadtests": "loadtest"}
+EXTRAS = {"pretrain": "train", "finetune": "train", "export": "export", "loadtests": "loadtest"}
 """The extra that installs what a room needs beyond the serving set."""
 
 

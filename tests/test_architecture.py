@@ -13,6 +13,10 @@ ROOT = Path(__file__).parent.parent
 TABLE: dict[str, tuple[set[str], set[str]]] = {
     "contract": (set(), {"numpy", "tokenizers"}),
     "encoders": ({"contract"}, {"torch", "safetensors", "numpy"}),
+    "pretrain": (
+        {"contract", "encoders"},
+        {"torch", "numpy", "tokenizers", "pyarrow", "datasketch", "sentencepiece", "typer", "rich"},
+    ),
     "finetune": (
         {"contract", "encoders"},
         {"torch", "numpy", "tokenizers", "pyarrow", "sklearn", "onnxruntime", "typer", "rich"},
