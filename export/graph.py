@@ -52,7 +52,7 @@ def classifier_graph(model: SequenceClassifier) -> Graph:
 
 
 def encoder(g: Graph, module: Encoder) -> str:
-    """Hidden state of the first token after the last block: (batch, 1, hidden)."""
+    """Hidden state of each text's first token after the last block: (batch, 1, hidden)."""
     with g.scope("embeddings"):
         hidden = embeddings(g, module.embeddings)  # (batch, seq, hidden)
     with g.scope("mask"):
@@ -64,14 +64,20 @@ def encoder(g: Graph, module: Encoder) -> str:
         assert isinstance(attends, SelfAttention)
         assert isinstance(feeds, FeedForward)
         with g.scope(f"block.{index}"):
-            wanted = hidden
-            if index == len(module.schedule) - 1:
-                wanted = g.op("Gather", hidden, g.constant([0]), axis=1)  # (batch, 1, hidden)
+            wanted = first_token(g, module.config, hidden) if index == len(module.schedule) - 1 else hidden
             with g.scope("attention"):
                 attended = attention(g, attends, wanted, hidden, bias)
             with g.scope("ffn"):
                 hidden = feed_forward(g, feeds, attended)
     return hidden
+
+
+def first_token(g: Graph, config: EncoderConfig, hidden: str) -> str:
+    """What the pooler will read: column 0, or for RoBERTa the first real token of each row: (batch, 1, hidden)."""
+    if not config.family.pads_anywhere:
+        return g.op("Gather", hidden, g.constant([0]), axis=1)
+    column = g.op("ArgMax", "attention_mask", axis=1, keepdims=1)  # (batch, 1): the first of the largest
+    return g.op("Unsqueeze", g.op("GatherND", hidden, column, batch_dims=1), g.constant([1]))
 
 
 def embeddings(g: Graph, module: Embeddings) -> str:

@@ -6,7 +6,7 @@ neither Transpose nor Identity ever stands between a shared weight and its use. 
 shared weights behind such nodes, and copy or skip them.)
 
 Operators are those of the ONNX standard, at an opset every supported onnxruntime knows. Fusions are left to the engine:
-onnxruntime finds them at load time from exactly these forms (``docs/decisions/0002-graph-emission.md``).
+onnxruntime finds them at load time from exactly these forms (``docs/decisions/002-graph-emission.md``).
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ class Grid:
         """(batch, seq, pattern) of each case. The longest length has one pattern: it is most of the time."""
         shapes = []
         for seq in (*(length for length in LENGTHS if length < self.max_length), self.max_length):
-            patterns = ("full", "ragged", "scattered") if 1 < seq < self.max_length else ("ragged",)
+            patterns = ("full", "ragged", "left", "scattered") if 1 < seq < self.max_length else ("ragged",)
             shapes += [(batch, seq, pattern) for batch in BATCHES for pattern in patterns]
         return shapes
 
@@ -136,8 +136,11 @@ class Grid:
         if pattern == "ragged":  # from a full row down to a single token
             mask = (np.arange(seq) < np.linspace(seq, 1, batch).astype(np.int64)[:, None]).astype(np.int64)
             ids[mask == 0] = self.pad_token_id
+        elif pattern == "left":
+            mask[:, : seq // 2] = 0
+            ids[mask == 0] = self.pad_token_id
         elif pattern == "scattered":  # padding anywhere, half of it over real ids
-            mask[:, 1:] = generator.integers(0, 2, (batch, seq - 1))
+            mask[:, :-1] = generator.integers(0, 2, (batch, seq - 1))
             ids[(mask == 0) & (generator.random(ids.shape) < 0.5)] = self.pad_token_id
         case = {
             "input_ids": ids,

@@ -49,7 +49,7 @@ def test_a_checkpoint_becomes_a_bundle(tmp_path: Path, checkpoint: Path) -> None
         "8,388 stored, 14,",
         "x the unique parameters",
         "max |logit difference|",
-        "over 33 cases (limit 1e-04)",
+        "over 42 cases (limit 1e-04)",
         "fp32, ONNX opset 20",
         str(tmp_path / "mood"),
     ):
