@@ -105,7 +105,8 @@ def _optional(path: Path) -> dict[str, Any]:
 
 
 def _wordpiece(path: Path, settings: dict[str, Any]) -> Tokenizer:
-    tokens = path.read_text(encoding="utf-8-sig").splitlines()
+    # Not splitlines, which also splits at separators that are tokens of multilingual vocabularies.
+    tokens = path.read_text(encoding="utf-8-sig").rstrip("\n").split("\n")
     vocab = {token: index for index, token in enumerate(tokens)}
     lowercase = settings.get("do_lower_case")
     if lowercase is None:
@@ -176,6 +177,10 @@ def _add_special_tokens(tokenizer: Tokenizer, settings: dict[str, Any], folder: 
     tokenizer.add_special_tokens(
         [AddedToken(t, lstrip=role == "mask_token", special=True, normalized=False) for role, t in roles.items()]
     )
+    for token, index in sorted(_optional(folder / "added_tokens.json").items(), key=lambda item: item[1]):
+        tokenizer.add_tokens([AddedToken(token, normalized=False)])
+        if tokenizer.token_to_id(token) != index:
+            raise CheckpointError(f"{folder / 'added_tokens.json'} gives {token!r} the id {index}, which is not free.")
     _frame(tokenizer, roles["cls_token"], roles["sep_token"])
 
 

@@ -76,9 +76,9 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     raw = read_json(folder / "config.json", CheckpointError)
     config = EncoderConfig.from_hf(raw | {"model_type": detect_family(read_names(folder), raw.get("model_type"))})
     record = read_json(folder / "robal.json", CheckpointError) if (folder / "robal.json").exists() else {}
-    if record.get("format", FORMAT) > FORMAT:
+    if record.get("format", FORMAT) not in range(1, FORMAT + 1):
         raise CheckpointError(
-            f"{folder} has checkpoint format {record['format']} and this robal reads up to {FORMAT}; upgrade robal."
+            f"{folder} has checkpoint format {record['format']!r} and this robal reads up to {FORMAT}; upgrade robal."
         )
     return Checkpoint(folder=folder, config=config, text_encoder=_text_encoder(folder, config), record=record)
 

@@ -7,6 +7,7 @@ plain tensors and nothing else; what it refuses stays closed. There is no other 
 from __future__ import annotations
 
 import pickle
+import re
 import zipfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -92,7 +93,7 @@ def _safetensors(path: Path) -> Iterator[Any]:
         with safe_open(path, framework="pt") as file:
             yield file
     except (SafetensorError, OSError) as error:
-        raise CheckpointError(_damaged(path, error)) from None
+        raise CheckpointError(_damaged(path, str(error))) from None
 
 
 def _read_pickle(path: Path) -> dict[str, Tensor]:
@@ -100,19 +101,22 @@ def _read_pickle(path: Path) -> dict[str, Tensor]:
         # A zip archive is mapped, so that asking for names alone reads no data.
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
     except pickle.UnpicklingError as error:
-        what = next((f" ({line.strip()})" for line in str(error).splitlines() if "unsupported" in line), "")
+        wanted = re.search(r"GLOBAL (\S+)", str(error))
+        if wanted is None:
+            raise CheckpointError(_damaged(path, "it is no pickle of tensors")) from None
         raise CheckpointError(
-            f"{path} is a pickle that holds more than tensors and could run code, so it stays closed{what}; {CONVERT}."
+            f"{path} is a pickle that asks for {wanted[1]}: it holds more than tensors and could run code, so it stays "
+            f"closed; {CONVERT}."
         ) from None
     except (RuntimeError, EOFError, OSError) as error:
-        raise CheckpointError(_damaged(path, error)) from None
+        raise CheckpointError(_damaged(path, str(error))) from None
     if not isinstance(content, Mapping) or not all(isinstance(tensor, Tensor) for tensor in content.values()):
         raise CheckpointError(f"{path} does not hold a plain dictionary of tensors; {CONVERT}.")
     return dict(content)
 
 
-def _damaged(path: Path, error: Exception) -> str:
+def _damaged(path: Path, reason: str) -> str:
     with path.open("rb") as file:
         if file.read(20) == b"version https://git-":
             return f"{path} is a Git LFS pointer, not the weights; run `git lfs pull` in its repository."
-    return f"{path} is damaged ({str(error).splitlines()[0]}); copy it again."
+    return f"{path} is damaged ({reason.partition(chr(10))[0] or 'it ends too early'}); copy it again."

@@ -156,7 +156,7 @@ def empty_working_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
 
 
 def test_b21_a_pickle_that_could_run_code_stays_closed(empty_working_folder: Path) -> None:
-    with pytest.raises(CheckpointError, match=r"could run code, so it stays closed .*posix\.mkdir.*convert it"):
+    with pytest.raises(CheckpointError, match=r"asks for posix\.mkdir: .* so it stays closed; convert it"):
         case("B21_pickle_canary")
     assert list(empty_working_folder.iterdir()) == []
 
