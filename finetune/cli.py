@@ -46,8 +46,8 @@ def finetune(
         str,
         typer.Option(
             help="A Hugging Face or robal model folder (BERT, RoBERTa, ALBERT) to start from, or a preset: a shape "
-            "with random weights and a tokenizer learned from the training text. mini-roberta, mini-albert and mini-bert "
-            "train on a laptop; bert-base, roberta-base, albert-base, ... exist too.",
+            "with random weights and a tokenizer learned from the training text. mini-roberta, mini-albert and "
+            "mini-bert train on a laptop; bert-base, roberta-base, albert-base, ... exist too.",
             rich_help_panel=MODEL,
             show_default=False,
         ),

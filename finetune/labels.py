@@ -115,7 +115,8 @@ def parse_renames(text: str | None) -> dict[str, str]:
 
 def recorded_renames(record: Mapping[str, Any]) -> dict[str, str]:
     """The renames a model was trained with, from a checkpoint's record or a bundle's provenance."""
-    for where in (record, record.get("checkpoint", {})):
-        if renames := where.get("task", {}).get("label_names"):
-            return dict(renames)
+    for where in (record, record.get("checkpoint")):
+        task = where.get("task") if isinstance(where, Mapping) else None
+        if isinstance(task, Mapping) and task.get("label_names"):
+            return dict(task["label_names"])
     return {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -9,7 +10,7 @@ from contract.scores import ProblemType
 
 
 def summed_loss(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> Tensor:
-    """Sum over rows of the loss of each row, computed in float32.
+    """Sum over rows of the loss of each row, computed in float32 at least.
 
     Args:
         logits: (batch, labels).
@@ -17,7 +18,7 @@ def summed_loss(logits: Tensor, targets: Tensor, problem_type: ProblemType) -> T
         problem_type: cross-entropy for one label, mean binary cross-entropy over the labels for several, squared
             error for regression.
     """
-    logits = logits.float()
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
     match problem_type:
         case "single_label_classification":
             return F.cross_entropy(logits, targets, reduction="sum")
