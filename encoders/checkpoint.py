@@ -71,6 +71,8 @@ def open_checkpoint(folder: Path) -> Checkpoint:
     recover_folder(folder)
     if not folder.is_dir():
         raise CheckpointError(f"{folder} is not a folder; give a model folder with config.json and model.safetensors.")
+    if (folder / "manifest.json").is_file():
+        raise CheckpointError(f"{folder} is an exported bundle; give the checkpoint that it was made from.")
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} has no config.json, so it is not a model folder.")
     raw = read_json(folder / "config.json", CheckpointError)
@@ -97,7 +99,7 @@ def _text_encoder(folder: Path, config: EncoderConfig) -> TextEncoder | None:
 
 
 def _check_vocabulary(tokenizer: Tokenizer, config: EncoderConfig, folder: Path) -> None:
-    highest = max(tokenizer.get_vocab().values())
+    highest = max(tokenizer.get_vocab().values(), default=-1)
     if highest >= config.vocab_size:
         raise CheckpointError(
             f"{folder}: the tokenizer has ids up to {highest} and the embedding has {config.vocab_size} rows "

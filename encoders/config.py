@@ -21,6 +21,19 @@ ACTIVATIONS = ("gelu", "gelu_new", "gelu_pytorch_tanh", "relu")
 UNKNOWN_TO_TRANSFORMERS = "robal-"
 """Prefix of ``model_type`` for architectures that no transformers class computes, so that none tries to."""
 
+SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+OURS = (
+    *("layer_sharing", "num_hidden_layers", "num_hidden_groups", "inner_group_num"),
+    *("embedding_size", "embedding_projection"),
+)
+"""What the ``"robal"`` key of ``config.json`` holds."""
+COUNTS = (
+    *SIZES,
+    *("embedding_size", "max_position_embeddings", "type_vocab_size", "num_hidden_groups", "inner_group_num"),
+)
+UNSUPPORTED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
+"""Fields of ``config.json`` that must have this value if present."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
@@ -108,7 +121,7 @@ class EncoderConfig:
         require(
             bool(self.embedding_projection) or self.embedding_size == self.hidden_size,
             "embedding_projection",
-            f"embedding_size={self.embedding_size} needs a map to hidden_size={self.hidden_size}",
+            f"embedding_size={self.embedding_size} needs a map to hidden_size={self.hidden_size}, or the same width",
         )
         require(
             type(self.pad_token_id) is int and 0 <= self.pad_token_id < self.vocab_size,
@@ -197,7 +210,8 @@ class EncoderConfig:
         """The dictionary for ``config.json``: what transformers reads, and under ``"robal"`` how layers are shared.
 
         transformers has one stored block per layer (BERT, RoBERTa) or per group (ALBERT). Any other sharing is written
-        out as copies, a layer for each executed block, and found again through the ``"robal"`` key.
+        out as copies, a layer for each executed block, and found again through the ``"robal"`` key, which is there only
+        if something would be lost without it.
         """
         blocks = self.num_hidden_layers * self.inner_group_num
         raw: dict[str, Any] = {
@@ -216,30 +230,18 @@ class EncoderConfig:
             raw["embedding_size"] = self.embedding_size
             raw["num_hidden_groups"] = self.num_hidden_groups if self.stores_groups else blocks
             raw["inner_group_num"] = self.inner_group_num if self.stores_groups else 1
-        is_plain = self.model_type != "albert" and self.layer_sharing == "none" and self.inner_group_num == 1
-        if not (self.stores_groups or is_plain) or not self.fits_transformers:
+        read_back = EncoderConfig.from_hf(raw)
+        if any(getattr(read_back, name) != getattr(self, name) for name in OURS):
             raw["robal"] = {name: getattr(self, name) for name in OURS}
         return raw
 
 
-SIZES = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-OURS = (
-    *("layer_sharing", "num_hidden_layers", "num_hidden_groups", "inner_group_num"),
-    *("embedding_size", "embedding_projection"),
-)
-"""What the ``"robal"`` key of ``config.json`` holds."""
-COUNTS = (
-    *SIZES,
-    *("embedding_size", "max_position_embeddings", "type_vocab_size", "num_hidden_groups", "inner_group_num"),
-)
 STORED = tuple(
     field.name
     for field in fields(EncoderConfig)
     if field.name not in ("model_type", "labels", "problem_type", "attention", "layer_sharing", "embedding_projection")
 )
 """Fields that are plain values in ``config.json``."""
-UNSUPPORTED = {"position_embedding_type": "absolute", "is_decoder": False, "add_cross_attention": False}
-"""Fields of ``config.json`` that must have this value if present."""
 
 
 def generic_labels(count: int) -> tuple[str, ...]:
@@ -251,7 +253,7 @@ def _labels(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """Label names in the order of the logits."""
     names = raw.get("id2label")
     if names is None:
-        return generic_labels(raw.get("num_labels") or 2)
+        return generic_labels(2)
     try:
         by_id = {int(index): str(label) for index, label in names.items()}
     except (AttributeError, ValueError):

@@ -140,6 +140,10 @@ def test_no_weights(folder: Path) -> None:
 def test_not_a_model_folder(folder: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="absent is not a folder"):
         open_checkpoint(tmp_path / "absent")
+    (folder / "manifest.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="is an exported bundle"):
+        open_checkpoint(folder)
+    (folder / "manifest.json").unlink()
     (folder / "config.json").write_text("{")
     with pytest.raises(CheckpointError, match=r"config\.json is not valid JSON"):
         open_checkpoint(folder)
