@@ -167,11 +167,15 @@ def check_values(
     worst = largest = 0.0
     for done, (name, inputs) in enumerate(grid, 1):
         expected = reference(inputs)
+        if not np.isfinite(expected).all():
+            raise GateFailed(
+                f"at {name} the model itself gives logits that are no finite numbers: its training diverged, or its "
+                "weights are damaged; train it again."
+            )
         found = _run(session, inputs, name)
         if found.shape != expected.shape:
             raise GateFailed(f"at {name} the graph gives logits {found.shape} and the model {expected.shape}.")
-        with np.errstate(invalid="ignore"):
-            difference = float(np.abs(found - expected).max())
+        difference = float(np.abs(found - expected).max())
         scale = float(np.abs(expected).max())
         limit = MAX_LOGIT_DIFFERENCE * max(1.0, scale / LARGE_LOGIT)
         if not difference <= limit:  # written so that NaN fails
