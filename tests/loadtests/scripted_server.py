@@ -6,6 +6,7 @@ Runs as its own process (``python scripted_server.py --port N ...``) and imports
 import argparse
 import asyncio
 import json
+import os
 import signal
 import sys
 import time
@@ -45,7 +46,7 @@ class Server:
         number = self.answers
         if options.die_after and number >= options.die_after:
             print("out of memory, dying", flush=True)
-            sys.exit(3)
+            os._exit(3)
         text = json.loads(body)["inputs"]
         await asyncio.sleep(options.delay_ms / 1000 * (10 if number <= options.slow_first else 1))
         if options.fail_every and number % options.fail_every == 0:
