@@ -30,14 +30,17 @@ def key_of(*parts: int | str) -> np.uint64:
 
 def hashed(key: np.uint64, values: npt.NDArray[Any]) -> Words:
     """Uniform 64-bit words, one for each integer value, under a key."""
-    x = (values.astype(np.uint64) ^ key) + _GOLDEN
-    x = (x ^ (x >> _S30)) * _M1
-    x = (x ^ (x >> _S27)) * _M2
+    return _mix(_mix(values.astype(np.uint64) ^ key) + key)
+
+
+def _mix(x: Words) -> Words:
+    x = x + _GOLDEN
+    x ^= x >> _S30
+    x *= _M1
+    x ^= x >> _S27
+    x *= _M2
     x ^= x >> _S31
-    x += key
-    x = (x ^ (x >> _S30)) * _M1
-    x = (x ^ (x >> _S27)) * _M2
-    return x ^ (x >> _S31)
+    return x
 
 
 class Draws:
@@ -62,36 +65,38 @@ class Draws:
 class Permutation:
     """A seeded permutation of range(size) that is computed, not stored, in both directions.
 
-    A Feistel network over the next power of four, walked until it falls inside the range (Black and Rogaway 2002).
+    A Feistel network over the next power of two, walked until it falls inside the range (Black and Rogaway 2002). The
+    two halves of a number may differ by a bit; they change in turn.
     """
 
     def __init__(self, size: int, key: np.uint64) -> None:
         self.size = size
-        half = max(1, ((max(size, 2) - 1).bit_length() + 1) // 2)
-        self._half, self._mask = np.uint64(half), np.uint64((1 << half) - 1)
+        bits = max(2, (size - 1).bit_length())
+        self._shift = np.uint64(bits // 2)
+        self._low, self._high = np.uint64((1 << bits // 2) - 1), np.uint64((1 << bits - bits // 2) - 1)
         self._keys = [np.uint64(word) for word in hashed(key, np.arange(ROUNDS))]
 
     def __call__(self, positions: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The items at these positions of the permuted order."""
-        return self._walk(positions, forward=True)
+        return self._walk(positions, list(enumerate(self._keys)))
 
     def inverse(self, items: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
         """The positions of these items."""
-        return self._walk(items, forward=False)
+        return self._walk(items, list(enumerate(self._keys))[::-1])
 
-    def _walk(self, values: npt.NDArray[Any], forward: bool) -> npt.NDArray[np.int64]:
-        result = self._once(np.asarray(values).astype(np.uint64), forward)
+    def _walk(self, values: npt.NDArray[Any], rounds: list[tuple[int, np.uint64]]) -> npt.NDArray[np.int64]:
+        result = self._once(np.asarray(values).astype(np.uint64), rounds)
         outside = np.flatnonzero(result >= self.size)
         while len(outside):
-            result[outside] = self._once(result[outside], forward)
+            result[outside] = self._once(result[outside], rounds)
             outside = outside[result[outside] >= self.size]
         return result.astype(np.int64)
 
-    def _once(self, values: Words, forward: bool) -> Words:
-        left, right = values >> self._half, values & self._mask
-        for key in self._keys if forward else reversed(self._keys):
-            if forward:
-                left, right = right, left ^ (hashed(key, right) & self._mask)
+    def _once(self, values: Words, rounds: list[tuple[int, np.uint64]]) -> Words:
+        high, low = values >> self._shift, values & self._low
+        for number, key in rounds:
+            if number % 2:
+                low ^= _mix(high + key) & self._low
             else:
-                left, right = right ^ (hashed(key, left) & self._mask), left
-        return (left << self._half) | right
+                high ^= _mix(low + key) & self._high
+        return high << self._shift | low

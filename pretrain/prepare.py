@@ -16,8 +16,8 @@ import shutil
 import signal
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from collections.abc import Callable, Iterator
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -101,7 +101,12 @@ def prepare(paths: list[Path], out: Path, settings: PrepareSettings, *, workers:
     work = out.resolve().parent / f".{out.resolve().name}.prepare"
     with _explained(work, out):
         work.mkdir(parents=True, exist_ok=True)
-        shards = _work(corpus, out, work, settings, workers)
+        try:
+            shards = _work(corpus, out, work, settings, workers)
+        except BaseException:
+            if not any(work.iterdir()):
+                work.rmdir()  # nothing worth keeping
+            raise
         shutil.rmtree(work)
     store = open_store(out)
     counts, splits = store.manifest["counts"], store.manifest["splits"]
@@ -166,7 +171,7 @@ class _Chosen:
     notes: tuple[str, ...]
 
 
-def _tokenizer(pool: ProcessPoolExecutor, corpus: Corpus, work: Path, settings: PrepareSettings) -> _Chosen:
+def _tokenizer(pool: Executor, corpus: Corpus, work: Path, settings: PrepareSettings) -> _Chosen:
     """Load or train the tokenizer, in a worker; a trained one is kept for a run that goes on."""
     path, about = work / "tokenizer.json", work / "tokenizer.about.json"
     key = hashlib.sha256(
@@ -192,7 +197,8 @@ def _tokenizer(pool: ProcessPoolExecutor, corpus: Corpus, work: Path, settings: 
 
 def _make_tokenizer(corpus: Corpus, settings: PrepareSettings) -> tuple[dict[str, Any], int, int]:
     """(tokenizer as JSON with notes, unknown tokens, tokens) on a sample; runs in a worker."""
-    os.environ["TOKENIZERS_PARALLELISM"] = "true"  # one worker trains while the others have nothing to do yet
+    if multiprocessing.parent_process() is not None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the other workers have nothing to do yet
     sentences = list(_sample(corpus, settings))
     made: MadeTokenizer
     if settings.tokenizer.kind is None:
@@ -213,7 +219,8 @@ def _make_tokenizer(corpus: Corpus, settings: PrepareSettings) -> tuple[dict[str
         characters += len(sentence)
         if characters > PROBE_CHARACTERS:
             break
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    if multiprocessing.parent_process() is not None:
+        os.environ["TOKENIZERS_PARALLELISM"] = "false"
     as_json = made.tokenizer.to_str(pretty=True)
     return {"json": as_json, "family": made.family, "notes": list(made.notes)}, unknown, tokens
 
@@ -252,7 +259,7 @@ def _refuse_unknown(unknown: int, tokens: int, settings: PrepareSettings, where:
 
 
 def _shards(
-    pool: ProcessPoolExecutor, workers: int, corpus: Corpus, work: Path, settings: PrepareSettings, made: _Chosen
+    pool: Executor, workers: int, corpus: Corpus, work: Path, settings: PrepareSettings, made: _Chosen
 ) -> tuple[list[Shard], Recipe]:
     """Make the shards that are not there yet."""
     recipe = Recipe(
@@ -287,9 +294,21 @@ def _shards(
     return [Shard(folder) for folder in folders], recipe
 
 
+class _Here(Executor):
+    """Does the work in this process, at once: one worker needs no second process."""
+
+    def submit(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
 @contextmanager
-def _pool(workers: int) -> Iterator[ProcessPoolExecutor]:
+def _pool(workers: int) -> Iterator[Executor]:
     """Worker processes that are ended at once, not waited for, when the block ends with an error."""
+    if workers == 1:
+        yield _Here()
+        return
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
