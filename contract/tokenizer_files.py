@@ -13,6 +13,7 @@ What is built equals what transformers' fast tokenizers do with the same files, 
 
 from __future__ import annotations
 
+import json
 import re
 import struct
 from collections.abc import Iterator
@@ -206,9 +207,16 @@ def save_tokenizer(folder: Path, tokenizer: Tokenizer, *, max_length: int, type_
             if type_vocab_size > 1
             else [name for name in inputs if name != "token_type_ids"],
             "clean_up_tokenization_spaces": False,
+            **_prefix_space(private),
             **roles,
         },
     )
+
+
+def _prefix_space(tokenizer: Tokenizer) -> dict[str, bool]:
+    """Whether the first word gets a space before it: transformers overrides what tokenizer.json says of it."""
+    pre_tokenizer = json.loads(tokenizer.to_str())["pre_tokenizer"] or {}
+    return {name: pre_tokenizer[name] for name in ("add_prefix_space",) if name in pre_tokenizer}
 
 
 def stored_max_length(folder: Path) -> int | None:
