@@ -44,9 +44,9 @@ class OnnxEngine:
 
     - Threads are counted explicitly: the default is one per core of the host, whatever a container may use.
       They do not spin while they wait, because tokenisation and HTTP run on the same cores.
-    - The memory arena and memory patterns are off. The arena keeps the largest (batch, seq) it ever saw and grows in
-      doubling steps, so that memory climbs with every unlucky batch; patterns are for fixed shapes. Without them
-      each call allocates afresh, a small cost, and memory returns to where it was.
+    - Memory patterns are off: one is kept for every shape ever seen, and each batch of texts is another shape.
+    - The memory arena stays on. It keeps the memory of the largest batch it has seen, and the scheduler's budget of
+      positions bounds that; without it each call would cost about a twentieth more processor time.
 
     Args:
         folder: the bundle.
@@ -66,7 +66,7 @@ class OnnxEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.enable_cpu_mem_arena = False
+        options.enable_cpu_mem_arena = True
         options.enable_mem_pattern = False
         options.log_severity_level = 4  # only what ends the process: its errors reach the caller as exceptions
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
