@@ -36,6 +36,25 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, An
     ]
 
 
+def rate_fraction(update: float, *, total: float, warmup: float, power: float) -> float:
+    """Learning rate of an update as a fraction of the peak: linear warm-up, then polynomial decay to 0.
+
+        update / warmup                              up to the warm-up's end: never 0, and 1 exactly at its end
+        ((total - update) / (total - warmup)) ^ power    after it: continues from 1 without a step, 0 at the end
+
+    (Google's ALBERT decays from step 0 and overwrites the warm-up, so its rate drops where the warm-up ends.)
+
+    Args:
+        update: which update, counted from 1; or how much of a budget will be spent after it, such as seconds.
+        total: of the whole run, in the same unit.
+        warmup: the part of it that warms up.
+        power: exponent of the decay: 1 is linear, 0 stays at the peak.
+    """
+    if update <= warmup:
+        return update / warmup
+    return float((max(total - update, 0.0) / max(total - warmup, 1e-9)) ** power)
+
+
 def schedule(
     optimizer: Optimizer,
     *,
@@ -44,14 +63,9 @@ def schedule(
     kind: Literal["linear", "polynomial", "constant"] = "linear",
     power: float = 2.0,
 ) -> LambdaLR:
-    """Linear warm-up to the optimizer's learning rate, then decay to 0. Call ``step()`` after each update.
+    """Linear warm-up to the optimizer's learning rate, then decay to 0; see ``rate_fraction``.
 
-    Update u = 1 ... total uses, as a fraction of the peak:
-
-        u / warmup                                   up to the warm-up's end: never 0, and 1 exactly at u = warmup
-        ((total - u) / (total - warmup)) ^ power     after it: continues from 1 without a step, 0 at the last update
-
-    (Google's ALBERT decays from step 0 and overwrites the warm-up, so its rate drops where the warm-up ends.)
+    Call ``step()`` after each update. Update 1 is the first, and the last one, ``total_steps``, uses 0.
 
     Args:
         optimizer: its ``lr`` is the peak.
@@ -63,11 +77,7 @@ def schedule(
     exponent = {"linear": 1.0, "polynomial": power, "constant": 0.0}[kind]
 
     def fraction(finished: int) -> float:
-        update = finished + 1
-        if update <= warmup_steps:
-            return update / warmup_steps
-        left = max(total_steps - update, 0) / max(total_steps - warmup_steps, 1)
-        return float(left**exponent)
+        return rate_fraction(finished + 1, total=total_steps, warmup=warmup_steps, power=exponent)
 
     return LambdaLR(optimizer, fraction)
 
