@@ -30,7 +30,7 @@ def attend(
         fused: use PyTorch's fused kernel instead of the formula.
 
     Returns:
-        (batch, heads, seq, head_dim). A query that may look nowhere gets the mean of all values: useless but finite.
+        (batch, heads, seq, head_dim). A query that may look nowhere gets some mean of all values: useless but finite.
     """
     if fused:
         bias = None if attention_mask is None else additive(attention_mask, query.dtype)
@@ -45,8 +45,8 @@ def attend(
 def additive(attention_mask: Tensor, dtype: torch.dtype) -> Tensor:
     """0 where attention may look and the lowest finite number elsewhere.
 
-    Not minus infinity, which makes NaN of a row that may look nowhere, and not a constant such as -1e9, which half
-    precision cannot hold.
+    Not minus infinity, which makes NaN of a row that may look nowhere (in exported graphs and some kernels), and not a
+    constant such as -1e9, which half precision cannot hold.
     """
     return torch.zeros_like(attention_mask, dtype=dtype).masked_fill(~attention_mask, torch.finfo(dtype).min)
 

@@ -32,9 +32,8 @@ def schedule(config: EncoderConfig) -> tuple[Block, ...]:
     """The executed blocks in order: ``num_hidden_layers`` x ``inner_group_num`` of them."""
     blocks = []
     for layer in range(config.num_hidden_layers):
-        group = int(
-            layer / (config.num_hidden_layers / config.num_hidden_groups)
-        )  # as in Google's and transformers' code
+        # as the reference implementations divide layers into groups, rounding included
+        group = int(layer / (config.num_hidden_layers / config.num_hidden_groups))
         for inner in range(config.inner_group_num):
             shared = group * config.inner_group_num + inner
             own = layer * config.inner_group_num + inner

@@ -70,6 +70,8 @@ def test_half_precision(mask: str, dtype: torch.dtype, fused: bool) -> None:
     assert output.dtype == dtype
     assert bool(output.isfinite().all())
     if mask == "all padding":
+        if dtype == torch.float32:  # in half precision, the scores are not lost beside the lowest number
+            assert torch.allclose(output, value.mean(-2, keepdim=True).expand_as(value), atol=PATHS)
         return
     allowed = scores if attention_mask is None else scores.masked_fill(~attention_mask, -torch.inf)
     expected = allowed.softmax(-1) @ value
@@ -82,12 +84,20 @@ def test_half_precision(mask: str, dtype: torch.dtype, fused: bool) -> None:
 
 
 @pytest.mark.parametrize("fused", [True, False])
+def test_masked_keys_get_no_weight_however_low_the_real_scores_are(fused: bool) -> None:
+    key = torch.full((1, 1, 3, 1), -300.0)
+    value = torch.tensor([1.0, 2.0, 1e9]).reshape(1, 1, 3, 1)
+    real = torch.tensor([True, True, False]).reshape(1, 1, 1, 3)
+    assert torch.equal(attend(-key, key, value, real, dropout=0.0, fused=fused), torch.full((1, 1, 3, 1), 1.5))
+
+
+@pytest.mark.parametrize("fused", [True, False])
 def test_dropout_of_attention_weights(fused: bool) -> None:
     torch.manual_seed(0)
     ones = torch.ones(1, 1, 2000, 4)
     dropped = attend(ones, ones, ones, None, dropout=0.5, fused=fused)
     assert float(dropped.mean()) == pytest.approx(1.0, abs=0.01)
-    assert float(dropped.std()) > 0
+    assert float(dropped.std()) > 0.01
     model = SequenceClassifier(tiny_config("bert", attention_probs_dropout_prob=0.5, hidden_dropout_prob=0.0)).train()
     batch = inputs(model.config)
     assert not torch.equal(model(**batch), model(**batch))

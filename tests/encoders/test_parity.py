@@ -1,5 +1,6 @@
 """Hidden states, logits and gradients equal transformers', from files that transformers wrote."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.weights import hf_names
 from tests.encoders.oracle import CONFIGS, inputs, native, oracle
 from tests.encoders.tolerances import PARITY
@@ -99,6 +101,29 @@ def test_scores_at_chosen_positions_are_rows_of_all_scores(case: str, tmp_path: 
     chosen = torch.tensor([2, 0, 9, 20])
     everywhere = ours(**batch)
     close(ours(**batch, positions=chosen), everywhere.flatten(0, 1)[chosen], "chosen scores")
+
+
+DROPOUTS: dict[str, dict[str, float]] = {
+    "bert": {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "classifier_dropout": 0.4},
+    "roberta": {"hidden_dropout_prob": 0.2, "attention_probs_dropout_prob": 0.3, "classifier_dropout": 0.4},
+    # no hidden dropout: transformers forgets it after the feed-forward part of ALBERT, see encoders/albert.py
+    "albert-groups": {"attention_probs_dropout_prob": 0.3, "classifier_dropout_prob": 0.4},
+}
+
+
+@pytest.mark.parametrize("case", DROPOUTS)
+def test_dropout_falls_on_the_same_numbers(case: str, tmp_path: Path) -> None:
+    theirs = oracle(case, **DROPOUTS[case])
+    theirs.save_pretrained(tmp_path)
+    checkpoint = open_checkpoint(tmp_path)
+    checkpoint = replace(checkpoint, config=replace(checkpoint.config, attention="plain"))
+    ours = load_classifier(checkpoint).model
+    batch = inputs(theirs.config)
+    torch.manual_seed(0)
+    expected = theirs.train()(**batch).logits
+    torch.manual_seed(0)
+    close(ours.train()(**batch), expected, "logits in training")
+    assert not torch.allclose(expected, theirs.eval()(**batch).logits, atol=0.1)
 
 
 @pytest.mark.parametrize("case", ["bert", "roberta", "albert-groups"])
