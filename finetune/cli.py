@@ -137,7 +137,7 @@ def finetune(
         typer.Option(
             help="Highest learning rate.",
             rich_help_panel=OPTIMISER,
-            show_default="3e-5 x 768 / hidden size; with random weights 1e-3 x 256 / hidden size",
+            show_default="3e-5 x 768 / hidden size; with random weights 1e-4 x 768 / hidden size",
         ),
     ] = None,
     batch_size: Annotated[
