@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from contract.errors import UsageError
+from pretrain.run_cli import plan_command, run_command
 
 app = typer.Typer()
 pretrain = typer.Typer(no_args_is_help=True, help="Pretrain an encoder on your own text, one step per command.")
@@ -26,10 +27,16 @@ def _root() -> None:
 def _group() -> None:
     """Pretrain an encoder on your own text.
 
-    The first step turns texts into a token store, once for all experiments:
+    The first step turns texts into a token store, once for all experiments; the second trains on it:
 
         robal pretrain prepare corpus/ --out runs/store --tokenizer bpe
+
+        robal pretrain run runs/store --minutes 30 --out runs/pretrained
     """
+
+
+pretrain.command("run", no_args_is_help=True)(run_command)
+pretrain.command("plan", no_args_is_help=True)(plan_command)
 
 
 @pretrain.command("prepare", no_args_is_help=True)

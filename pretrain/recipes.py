@@ -12,6 +12,9 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from contract.errors import UsageError, listing
+from pretrain.layout import Format
+from pretrain.masking import Masking, Style, Unit
+from pretrain.views import Objective, ViewSettings
 
 OptimizerName = Literal["adamw", "lamb-google", "lamb-nvidia"]
 
@@ -39,13 +42,28 @@ class Recipe:
     """Exponent of the decay to 0 after the warm-up; 1 is linear."""
     window: int
     """Most tokens of a sequence, special tokens included."""
-    format: str
+    format: Format
     """How sequences are cut from the text."""
-    objective: str
-    masking: str
-    """``dynamic``, or ``static`` with a few fixed copies."""
-    unit: str
-    """What is masked as a whole: ``token``, ``word`` or ``ngram``."""
+    short_share: float
+    """Share of segment pairs with a random shorter limit."""
+    objective: Objective
+    masking: Style
+    """New masks in each epoch, or a few fixed copies."""
+    copies: int
+    """Of static masks."""
+    unit: Unit
+    """What is masked as a whole."""
+
+    def view(self, seed: int) -> ViewSettings:
+        """What decides the samples."""
+        return ViewSettings(
+            format=self.format,
+            objective=self.objective,
+            masking=Masking(style=self.masking, copies=self.copies, unit=self.unit),
+            max_length=self.window,
+            short_share=self.short_share,
+            seed=seed,
+        )
 
     def scaled(self, sequences: float) -> Recipe:
         """The recipe for a budget of so many sequences, if that is less than it was published with.
@@ -101,8 +119,10 @@ _BERT: Mapping[str, tuple[Any, str]] = {
     "power": (1.0, _BERT_PAPER),
     "window": (512, f"{_BERT_PAPER}; the paper trains 90 % of the steps at 128"),
     "format": ("segment-pair", _BERT_PAPER),
-    "objective": ("mlm+nsp", _BERT_PAPER),
-    "masking": ("static", "code, google-research/bert create_pretraining_data.py: 10 copies"),
+    "short_share": (0.1, "code, google-research/bert create_pretraining_data.py"),
+    "objective": ("nsp", _BERT_PAPER),
+    "masking": ("static", "code, google-research/bert create_pretraining_data.py"),
+    "copies": (10, "code, google-research/bert create_pretraining_data.py, and Liu et al. 2019, section 4.1"),
     "unit": ("token", _BERT_PAPER),
 }
 
@@ -121,8 +141,10 @@ _ROBERTA: Mapping[str, tuple[Any, str]] = {
     "power": (1.0, _ROBERTA_T9),
     "window": (512, "paper, Liu et al. 2019, section 3.1: full length only"),
     "format": ("full-sentences", "paper, Liu et al. 2019, section 4.2"),
+    "short_share": (0.0, "paper, Liu et al. 2019, section 3.1"),
     "objective": ("mlm", "paper, Liu et al. 2019, section 4.2"),
     "masking": ("dynamic", "paper, Liu et al. 2019, section 4.1"),
+    "copies": (10, "paper, Liu et al. 2019, section 4.1, where static masking is compared"),
     "unit": ("token", "paper, Liu et al. 2019, section 2.3"),
 }
 _ROBERTA_T3 = "paper, Liu et al. 2019, table 3"
@@ -147,8 +169,10 @@ _ALBERT: Mapping[str, tuple[Any, str]] = {
     "power": (1.0, f"{_ALBERT_CODE}; without its step at the end of the warm-up"),
     "window": (512, _ALBERT_PAPER),
     "format": ("segment-pair", _ALBERT_PAPER),
-    "objective": ("mlm+sop", "paper, Lan et al. 2019, section 3.1"),
-    "masking": ("static", "code, google-research/albert create_pretraining_data.py: 40 copies, BERT's paper says 10"),
+    "short_share": (0.1, _ALBERT_PAPER),
+    "objective": ("sop", "paper, Lan et al. 2019, section 3.1"),
+    "masking": ("static", "code, google-research/albert create_pretraining_data.py"),
+    "copies": (40, "code, google-research/albert create_pretraining_data.py; BERT's has 10"),
     "unit": ("ngram", _ALBERT_PAPER),
 }
 
@@ -161,6 +185,7 @@ _MINI: Mapping[str, tuple[Any, str]] = {
     "steps": (2000, _OURS),
     "warmup_steps": (200, _OURS),
     "window": (128, _OURS),
+    "masking": ("dynamic", _OURS),
 }
 
 

@@ -14,6 +14,12 @@ def test_every_value_of_every_recipe_names_its_source() -> None:
             assert source.startswith(("paper, ", "README, ", "code, ", "ours", "not published")), (name, field, source)
 
 
+def test_every_recipe_describes_samples_that_exist() -> None:
+    for published in NAMED.values():
+        view = published.recipe.view(seed=3)
+        assert (view.max_length, view.seed) == (published.recipe.window, 3)
+
+
 def test_every_shape_has_a_recipe() -> None:
     assert FOR_SHAPE.keys() == PRESETS.keys()
     assert set(FOR_SHAPE.values()) <= NAMED.keys()
