@@ -1,7 +1,8 @@
 """The traffic: a seeded sequence of request bodies with mixed text lengths, the same for every server.
 
-Texts come in blocks of 32. Each block holds one text from each 1/32 of the length distribution, in random order, so
-any stretch of the sequence has practically the same mix of lengths: a faster server, which reads further in the same
+Texts come in blocks of 32. Each block holds one text from each 1/32 of the length distribution, each half of a block
+one from each 1/16, and so on down to pairs of a short and a long one; within that, the order is random. So even a
+short stretch has practically the same mix of lengths as any other: a faster server, which reads further in the same
 time, does not get easier or harder texts for it.
 
 Bodies are serialised once, before the run: while it measures, the generator must not spend the processor that the
@@ -86,10 +87,17 @@ def texts_from_file(path: Path, count: int, *, seed: int) -> list[str]:
 def _stratified(text_at: Callable[[float], str], count: int, rng: random.Random) -> list[str]:
     texts: list[str] = []
     while len(texts) < count:
-        block = [text_at((stratum + rng.uniform(1e-9, 1 - 1e-9)) / STRATA) for stratum in range(STRATA)]
-        rng.shuffle(block)
-        texts += block
+        texts += [text_at((stratum + rng.uniform(1e-9, 1 - 1e-9)) / STRATA) for stratum in _spread(0, STRATA, rng)]
     return texts[:count]
+
+
+def _spread(low: int, high: int, rng: random.Random) -> list[int]:
+    """``low`` to ``high`` in random order, but that each aligned 2, 4, 8, ... of them are spread over the range."""
+    if high - low == 1:
+        return [low]
+    middle = (low + high) // 2
+    pairs = zip(_spread(low, middle, rng), _spread(middle, high, rng), strict=True)
+    return [item for pair in pairs for item in rng.sample(pair, 2)]
 
 
 def payloads(texts: Sequence[str]) -> list[Payload]:
