@@ -27,12 +27,12 @@ from torch.optim import AdamW
 from contract.encoding import TextEncoder
 from contract.errors import Failure
 from encoders.heads import SequenceClassifier
+from encoders.precision import Precision, autocast
 from encoders.training import parameter_groups, schedule
 from finetune.batches import Indices, epoch_batches, parts
 from finetune.config import TrainingConfig
 from finetune.losses import summed_loss
 from finetune.metrics import is_better
-from finetune.precision import Precision, autocast
 from finetune.rows import EncodedRows
 from finetune.torch_scorer import to_tensors
 

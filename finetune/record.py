@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from encoders.precision import Precision
 from finetune.config import TrainingConfig
 from finetune.loop import Evaluation, Progress
-from finetune.precision import Precision
 from finetune.reader import DataOptions
 from finetune.start import Start
 

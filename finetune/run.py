@@ -12,12 +12,12 @@ from contract.encoding import TextEncoder
 from contract.errors import Interrupted
 from contract.storage import write_json
 from encoders.checkpoint import FORMAT, save_checkpoint
+from encoders.precision import Precision, choose_precision, training_device
 from encoders.training import MetricLog, count_parameters, seed_everything
 from finetune.config import TrainingConfig
 from finetune.inputs import Inputs
 from finetune.loop import Evaluation, Figures, Progress, Step, train
 from finetune.metrics import evaluate_logits
-from finetune.precision import Precision, choose_precision, training_device
 from finetune.progress import TrainingBar, counting, say
 from finetune.reader import DataOptions
 from finetune.record import look_of, run_record

@@ -14,8 +14,8 @@ from contract.errors import CheckpointError
 from contract.scores import Array
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.heads import SequenceClassifier
+from encoders.precision import Precision, autocast, training_device
 from finetune.labels import recorded_renames
-from finetune.precision import Precision, autocast, training_device
 
 
 class TorchScorer:

@@ -32,6 +32,7 @@ def robal(*arguments: object) -> subprocess.CompletedProcess[str]:
 def mistakes(write: Write, folder: Path) -> dict[str, tuple[list[object], list[str]]]:
     """name: (arguments, parts of the answer)."""
     train, base = write("train.csv", CSV), tiny_checkpoint(folder / "base", labels=("a", "b"))
+    bundle = tiny_bundle(folder / "bundle", labels=("a", "b"))
     weightless = tiny_checkpoint(folder / "weightless")
     (weightless / "model.safetensors").unlink()
     start = ["finetune", "--model", base, "--out", folder / "out", "--train"]
@@ -51,14 +52,14 @@ def mistakes(write: Write, folder: Path) -> dict[str, tuple[list[object], list[s
         "wrong value": ([*start, train, "--warmup", "2"], ["--warmup is 2.0"]),
         "wrong flag": ([*start, train, "--nope"], ["--nope"]),
         "evaluate: unknown label": (
-            ["evaluate", base, "--data", write("test.csv", "text,label\nx,q\n")],
+            ["evaluate", bundle, "--data", write("test.csv", "text,label\nx,q\n")],
             ["test.csv", "'q'"],
         ),
         "evaluate: no such model": (["evaluate", folder / "none", "--data", train], ["none"]),
         "predict: wrong output": (["predict", base, "--data", train, "--out", folder / "out.txt"], [".csv or .jsonl"]),
         "predict: its own input": (["predict", base, "--data", train, "--out", train], ["is the file of the texts"]),
         "predict: bad rows": (
-            ["predict", base, "--data", write("bad.csv", "text\nx\n \n"), "--out", folder / "out.csv", "--quoted"],
+            ["predict", base, "--data", write("bad.csv", "text,n\nx,1\n ,2\n"), "--out", folder / "out.csv"],
             ["1 of 2 rows", "--skip-bad-rows"],
         ),
     }
