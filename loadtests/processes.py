@@ -39,20 +39,22 @@ def start(
 
 
 def stop(child: subprocess.Popen[bytes], patience_s: float = PATIENCE_S) -> None:
-    """End a child politely, then kill whatever is left of the processes that it started."""
+    """End a child politely, then kill what is left of the processes that it started; a second Ctrl-C kills at once."""
     tree: list[psutil.Process] = []
     with contextlib.suppress(psutil.NoSuchProcess):
         tree = psutil.Process(child.pid).children(recursive=True)
-    if child.poll() is None:
-        child.terminate()
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            child.wait(patience_s)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child.pid, signal.SIGKILL)  # it leads its group, so the group has its id
-    for process in tree:  # those that left the group
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    child.wait()
+    try:
+        if child.poll() is None:
+            child.terminate()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                child.wait(patience_s)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)  # it leads its group, so the group has its id
+        for process in tree:  # those that left the group
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        child.wait()
     psutil.wait_procs(tree, timeout=1.0)  # where nobody reaps orphans, dead ones stay visible
 
 

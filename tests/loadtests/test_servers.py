@@ -1,5 +1,8 @@
+import os
+import signal
 import socket
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -85,6 +88,22 @@ def test_a_deaf_server_and_what_it_started_are_killed(tmp_path: Path) -> None:
     processes.stop(child, patience_s=0.2)
     assert child.returncode == -9
     assert not tree[0].is_running() or tree[0].status() == psutil.STATUS_ZOMBIE
+
+
+def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+    """The server is deaf and patience is long, but nobody who presses Ctrl-C twice wants to wait."""
+    code = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True); time.sleep(100)"
+    )
+    log = tmp_path / "log"
+    child = processes.start([sys.executable, "-c", code], work=tmp_path, log=log)
+    while "up" not in log.read_text():
+        time.sleep(0.02)
+    timer = threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        processes.stop(child, patience_s=60)
+    assert child.returncode == -9
 
 
 def test_strangers_settings_do_not_reach_the_children(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
