@@ -7,6 +7,7 @@ one encoding, ``post_process`` adds the special tokens, and ``pad`` makes arrays
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -55,8 +56,7 @@ class TextEncoder:
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
-        # A user's text that contains "</s>" or "[SEP]" is text, never structure.
-        self.tokenizer.encode_special_tokens = True
+        self._splitter = _blind_to_special_tokens(self.tokenizer)
         self.max_length = max_length
         self.pad_token_id = pad_token_id
         self.type_vocab_size = type_vocab_size
@@ -94,7 +94,7 @@ class TextEncoder:
                         field=f"inputs[{index}]",
                     )
                 flat.append(part)
-        pieces = iter(self.tokenizer.encode_batch(flat, add_special_tokens=False))
+        pieces = iter(self._splitter.encode_batch(flat, add_special_tokens=False))
         encoded = []
         for index, text in enumerate(texts):
             first = next(pieces)
@@ -141,6 +141,32 @@ class TextEncoder:
             batch["attention_mask"][row, :length] = 1
             batch["token_type_ids"][row, :length] = item.token_type_ids
         return batch
+
+
+def _blind_to_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+    """A copy for which a user's "</s>" or "[SEP]" is text, never structure.
+
+    Two doors lead from such a text to the special id. ``encode_special_tokens`` shuts the search for added tokens. The
+    other is the vocabulary: a Unigram or whole-word model holds "[SEP]" like any other piece, so the piece gets a name
+    that no text can contain after splitting at spaces. Unknown tokens keep theirs: the model itself needs it.
+    """
+    state = json.loads(tokenizer.to_str())
+    model = state["model"]
+    renamed = {token["content"]: f" {token['id']}" for token in state["added_tokens"] if token["special"]}
+    if model["type"] == "Unigram":
+        if model["unk_id"] is not None:
+            renamed.pop(model["vocab"][model["unk_id"]][0], None)
+        model["vocab"] = [[renamed.get(piece, piece), score] for piece, score in model["vocab"]]
+    elif model["type"] in ("WordLevel", "WordPiece"):
+        renamed.pop(model["unk_token"], None)
+        model["vocab"] = {renamed.get(piece, piece): number for piece, number in model["vocab"].items()}
+    else:  # BPE: what no merge makes is never made
+        renamed = {}
+    for token in state["added_tokens"]:
+        token["content"] = renamed.get(token["content"], token["content"])
+    blind = Tokenizer.from_str(json.dumps(state))
+    blind.encode_special_tokens = True
+    return blind
 
 
 def is_encodable(text: str) -> bool:

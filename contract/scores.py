@@ -17,8 +17,8 @@ PROBLEM_TYPES: tuple[ProblemType, ...] = get_args(ProblemType)
 
 def softmax(logits: Array) -> Array:
     """Probabilities over the last axis of (batch, labels); safe for logits of any size."""
-    shifted = logits - logits.max(axis=-1, keepdims=True)
-    exponentials = np.exp(shifted)
+    # float64: the distance of two float32 logits can be more than float32 holds
+    exponentials = np.exp(np.subtract(logits, logits.max(axis=-1, keepdims=True), dtype=np.float64))
     return np.asarray(exponentials / exponentials.sum(axis=-1, keepdims=True), dtype=logits.dtype)
 
 

@@ -7,16 +7,24 @@ environment. Why the application is a middleware and not a mount: docs/decisions
 from __future__ import annotations
 
 import os
-from typing import Any, cast
+from functools import cache
+from typing import TYPE_CHECKING, Any, cast
 
 import bentoml
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.api import build_api
-from service.lifecycle import Lifecycle, configure_logging
 from service.settings import Settings
 
-api = build_api()
+if TYPE_CHECKING:
+    from fastapi import FastAPI
+
+
+@cache
+def application() -> FastAPI:
+    """The one application of a worker. Made on first use: the supervising process imports this module and has none."""
+    from service.api import build_api
+
+    return build_api()
 
 
 class OwnRoutes:
@@ -27,7 +35,7 @@ class OwnRoutes:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Choose by the kind of the connection."""
-        await (api if scope["type"] == "http" else self.app)(scope, receive, send)
+        await (application() if scope["type"] == "http" else self.app)(scope, receive, send)
 
 
 @bentoml.service(
@@ -42,8 +50,10 @@ class TextClassifier:
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     def start(self) -> None:
         """Begin to load the model."""
+        from service.lifecycle import Lifecycle, configure_logging
+
         configure_logging()
-        self.lifecycle = Lifecycle(api, Settings.from_environment(os.environ))
+        self.lifecycle = Lifecycle(application(), Settings.from_environment(os.environ))
         self.lifecycle.start()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]
