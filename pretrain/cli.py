@@ -159,7 +159,7 @@ def prepare(
         max_unknown=max_unknown,
     )
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    store = make_store(inputs, out, settings, workers=workers or cores, overwrite=overwrite)
+    store = make_store(inputs, out, settings, workers=cores if workers is None else workers, overwrite=overwrite)
     width = max(map(len, store.manifest["cleaning"]))
     for name, count in store.manifest["cleaning"].items():
         print(f"{name.replace('_', ' '):{width}} {count:>12,}")

@@ -127,12 +127,12 @@ def _pieces(handle: IO[bytes], unit: Unit, limit: int) -> Iterator[tuple[int, by
         position += len(tail)
     rest = b""
     while line := rest + handle.readline(limit - len(rest)):
-        rest = b""
+        rest, cut = b"", False
         if position == 0 and line.startswith(_BOM):
             line, position = line[len(_BOM) :], len(_BOM)
         elif len(line) >= limit and not line.endswith(b"\n"):
-            line, rest = _cut_bytes(line)
-        yield position, line, bool(rest)
+            (line, rest), cut = _cut_bytes(line), True
+        yield position, line, cut
         position += len(line)
 
 
@@ -171,8 +171,10 @@ def _between_blank_lines(handle: IO[bytes], unit: Unit, counts: Counter[str]) ->
     lines: list[bytes] = []
     begin = size = 0
     ours = unit.start == 0
-    for offset, line, _ in _pieces(handle, unit, MAX_DOCUMENT_BYTES):
-        if not line.strip():
+    goes_on = False
+    for offset, line, cut in _pieces(handle, unit, MAX_DOCUMENT_BYTES):
+        whole, goes_on = not goes_on, cut
+        if whole and not line.strip():
             if lines:
                 yield begin, b"".join(lines)
                 lines = []

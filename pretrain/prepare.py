@@ -11,6 +11,7 @@ import hashlib
 import itertools
 import multiprocessing
 import multiprocessing.connection
+import multiprocessing.resource_tracker
 import os
 import shutil
 import signal
@@ -312,6 +313,8 @@ def _pool(workers: int) -> Iterator[Executor]:
     others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), initializer=_start_worker)
     try:
+        with _interrupts_later():
+            wait([pool.submit(os.getpid) for _ in range(workers)])  # each starts a worker
         yield pool
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)
@@ -322,10 +325,26 @@ def _pool(workers: int) -> Iterator[Executor]:
     pool.shutdown()
 
 
+@contextmanager
+def _interrupts_later() -> Iterator[None]:
+    """Hold Ctrl-C back. Processes started meanwhile inherit this, so that a half-imported one prints no traceback."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    multiprocessing.resource_tracker.ensure_running()  # or it starts with the first worker, and lets Ctrl-C through
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_worker() -> None:
     """Set up a worker process: one thread for tokenisation, silent on Ctrl-C, gone when its parent is gone."""
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
     signal.signal(signal.SIGINT, signal.SIG_DFL)
+    if hasattr(signal, "pthread_sigmask"):
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     parent = multiprocessing.parent_process()
     assert parent is not None
 

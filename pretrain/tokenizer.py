@@ -187,9 +187,11 @@ def _train_unigram(plan: TokenizerPlan, sentences: Sequence[str], lowercase: boo
     text = [normalizer.normalize_str(sentence).strip() for sentence in sentences]
     alphabet, rare = _alphabet(text, plan.character_coverage)
     _check_room(plan, len(specials) + len(alphabet) + 1, len(alphabet))
+    # sentencepiece cuts literal special strings out of what it learns from, characters and all, unless they are broken.
+    broken = re.compile(_literal(specials))
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=(line for line in _without(text, rare) if line.strip()),
+        sentence_iterator=(broken.sub(r"\g<0> ", line) for line in _without(text, rare) if line.strip()),
         model_writer=model,
         model_type="unigram",
         vocab_size=plan.vocab_size,
@@ -220,8 +222,13 @@ def _train_unigram(plan: TokenizerPlan, sentences: Sequence[str], lowercase: boo
 
 def _escape(specials: Sequence[str]) -> pre_tokenizers.PreTokenizer:
     """Cut literal special strings apart: the unigram model would match "[SEP]" in a user's text as a piece."""
+    return pre_tokenizers.Split(Regex(_literal(specials)), behavior="isolated")
+
+
+def _literal(specials: Sequence[str]) -> str:
+    """Pattern of the first character of each literal special string."""
     rests = "|".join(re.escape(token[1:]) for token in specials)
-    return pre_tokenizers.Split(Regex(rf"[\[<](?={rests})"), behavior="isolated")
+    return rf"[\[<](?={rests})"
 
 
 def _alphabet(text: Iterable[str], coverage: float) -> tuple[list[str], Counter[str]]:

@@ -95,9 +95,12 @@ class Vocabulary:
                 "whole words cannot be found: the tokenizer is neither byte-level BPE, unigram nor WordPiece; "
                 "use the masking unit 'token'."
             )
-        starts = self.words.opens[ids]
-        starts[1:] |= self.words.closes[ids[:-1]]
-        starts &= ~self.words.never[ids]
+        starts, rest = self.words.opens[ids], self.words.never[ids]
+        closes = self.words.closes[ids]
+        if rest.any():  # what follows a character in bytes depends on its first token
+            closes = closes[np.maximum.accumulate(np.where(rest, 0, np.arange(len(ids))))]
+        starts[1:] |= closes[:-1]
+        starts &= ~rest
         starts[:1] = True
         return starts
 
