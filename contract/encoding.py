@@ -56,7 +56,7 @@ class TextEncoder:
         self.tokenizer = Tokenizer.from_str(tokenizer.to_str())
         self.tokenizer.no_padding()
         self.tokenizer.no_truncation()
-        self._splitter = _blind_to_special_tokens(self.tokenizer)
+        self._splitter = blind_to_special_tokens(self.tokenizer)
         self.max_length = max_length
         self.pad_token_id = pad_token_id
         self.type_vocab_size = type_vocab_size
@@ -143,7 +143,7 @@ class TextEncoder:
         return batch
 
 
-def _blind_to_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
+def blind_to_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     """A copy for which a user's "</s>" or "[SEP]" is text, never structure.
 
     Two doors lead from such a text to the special id. ``encode_special_tokens`` shuts the search for added tokens. The

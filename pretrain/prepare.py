@@ -38,7 +38,7 @@ from pretrain.shards import Recipe, Shard, make_shard, shard_folder
 from pretrain.sources import Corpus, Reading, find_corpus
 from pretrain.store import Store, open_store
 from pretrain.tokenizer import MadeTokenizer, TokenizerPlan, load_from_folder, train_tokenizer
-from pretrain.vocabulary import Vocabulary, describe, tokenizer_fingerprint
+from pretrain.vocabulary import Vocabulary, describe, for_sentences, tokenizer_fingerprint
 
 SAMPLE_UNITS = 64
 """Places of the corpus from which the sample for the tokenizer is taken."""
@@ -212,9 +212,9 @@ def _make_tokenizer(corpus: Corpus, settings: PrepareSettings) -> tuple[dict[str
     made.tokenizer.no_truncation()
     vocabulary = describe(made.tokenizer)
     unknown = tokens = characters = 0
-    made.tokenizer.encode_special_tokens = True
+    encoder, _ = for_sentences(made.tokenizer)
     for sentence in sentences[:: max(1, sum(map(len, sentences)) // PROBE_CHARACTERS)]:
-        ids = made.tokenizer.encode(sentence, add_special_tokens=False).ids
+        ids = encoder.encode(sentence, add_special_tokens=False).ids
         tokens += len(ids)
         unknown += ids.count(vocabulary.unk_id) if vocabulary.unk_id is not None else 0
         characters += len(sentence)

@@ -188,7 +188,7 @@ def _train_unigram(plan: TokenizerPlan, sentences: Sequence[str], lowercase: boo
     alphabet, rare = _alphabet(text, plan.character_coverage)
     _check_room(plan, len(specials) + len(alphabet) + 1, len(alphabet))
     # sentencepiece cuts literal special strings out of what it learns from, characters and all, unless they are broken.
-    broken = re.compile(_literal(specials))
+    broken = re.compile(r"[\[<](?=" + "|".join(re.escape(token[1:]) for token in specials) + ")")
     model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=(broken.sub(r"\g<0> ", line) for line in _without(text, rare) if line.strip()),
@@ -213,22 +213,9 @@ def _train_unigram(plan: TokenizerPlan, sentences: Sequence[str], lowercase: boo
     vocab = [(processor.id_to_piece(i), processor.get_score(i)) for i in range(processor.get_piece_size())]
     tokenizer = Tokenizer(models.Unigram(vocab, unk_id=1))
     tokenizer.normalizer = normalizer
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always"), _escape(specials)]
-    )
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(replacement="▁", prepend_scheme="always")
     tokenizer.decoder = decoders.Metaspace(replacement="▁", prepend_scheme="always")
     return tokenizer, _rare_note(rare, text)
-
-
-def _escape(specials: Sequence[str]) -> pre_tokenizers.PreTokenizer:
-    """Cut literal special strings apart: the unigram model would match "[SEP]" in a user's text as a piece."""
-    return pre_tokenizers.Split(Regex(_literal(specials)), behavior="isolated")
-
-
-def _literal(specials: Sequence[str]) -> str:
-    """Pattern of the first character of each literal special string."""
-    rests = "|".join(re.escape(token[1:]) for token in specials)
-    return rf"[\[<](?={rests})"
 
 
 def _alphabet(text: Iterable[str], coverage: float) -> tuple[list[str], Counter[str]]:

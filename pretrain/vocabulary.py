@@ -25,6 +25,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Encoding, Tokenizer, pre_tokenizers
 
+from contract.encoding import blind_to_special_tokens
 from contract.errors import DataError
 from pretrain.sentences import CJK
 
@@ -240,7 +241,7 @@ def _byte_characters() -> dict[str, int]:
 
 
 def load_plain(path: Path) -> Tokenizer:
-    """A ``tokenizer.json`` with every mutable setting at rest; special-token strings inside a text are text."""
+    """A ``tokenizer.json`` with every mutable setting at rest."""
     return _at_rest(Tokenizer.from_file(str(path)))
 
 
@@ -249,11 +250,12 @@ def for_sentences(tokenizer: Tokenizer) -> tuple[Tokenizer, str]:
 
     Byte-level BPE and unigram tokenizers may put a space before every text. For a text in pieces, only the first piece
     may get it, else each Chinese sentence would begin with a space that nobody wrote. So the tokens of a document's
-    sentences, joined, are the tokens of the whole document.
+    sentences, joined, are the tokens of the whole document. Names of special tokens in a text are text.
     """
     parts: dict[str, Any] = json.loads(tokenizer.to_str())
     changed = _without_prefix(parts.get("pre_tokenizer"))
-    return _at_rest(Tokenizer.from_str(json.dumps(parts))), " " if changed else ""
+    blind = blind_to_special_tokens(_at_rest(Tokenizer.from_str(json.dumps(parts))))
+    return blind, " " if changed else ""
 
 
 def _without_prefix(part: dict[str, Any] | None) -> bool:
@@ -270,5 +272,4 @@ def _without_prefix(part: dict[str, Any] | None) -> bool:
 def _at_rest(tokenizer: Tokenizer) -> Tokenizer:
     tokenizer.no_padding()
     tokenizer.no_truncation()
-    tokenizer.encode_special_tokens = True
     return tokenizer

@@ -5,12 +5,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
 
 from contract.errors import DataError, UsageError
 from contract.tokenizer_files import special_tokens
 from pretrain.tokenizer import FAMILY, KINDS, TokenizerKind, TokenizerPlan, train_tokenizer
-from pretrain.vocabulary import describe
+from pretrain.vocabulary import describe, for_sentences
 from tests.pretrain.stores import CASES, TEXT, shared, tiny_tokenizer
 
 ROOT = Path(__file__).parents[2]
@@ -38,10 +37,9 @@ def test_special_tokens_have_the_fixed_ids_of_their_family(kind: TokenizerKind) 
 )
 def test_special_strings_in_a_text_are_text(kind: TokenizerKind, text: str) -> None:
     """B47, for any mixture of special strings, spaces and brackets."""
-    tokenizer = Tokenizer.from_str(tiny_tokenizer(kind).to_str())
-    tokenizer.encode_special_tokens = True
-    vocabulary = describe(tokenizer)
-    ids = set(tokenizer.encode(text, add_special_tokens=False).ids)
+    vocabulary = describe(tiny_tokenizer(kind))
+    encoder, _ = for_sentences(tiny_tokenizer(kind))
+    ids = set(encoder.encode(text, add_special_tokens=False).ids)
     assert ids & {i for i in range(5) if i != vocabulary.unk_id} == set()
 
 
@@ -52,9 +50,9 @@ def test_special_strings_in_the_training_text_change_nothing(kind: TokenizerKind
         plan(kind, 400, character_coverage=1.0, lowercase=False), [*TEXT, *lines] * 50
     ).tokenizer
     assert [tokenizer.token_to_id(token) for token in special_tokens(FAMILY[kind])] == [0, 1, 2, 3, 4]
-    tokenizer.encode_special_tokens = True
+    encoder, _ = for_sentences(tokenizer)
     for line in lines:
-        ids = tokenizer.encode(line, add_special_tokens=False).ids
+        ids = encoder.encode(line, add_special_tokens=False).ids
         assert min(ids) > 4
         assert tokenizer.decode(ids).replace(" ", "") == line.replace(" ", "")
 

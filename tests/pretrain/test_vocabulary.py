@@ -80,8 +80,7 @@ def test_the_template_is_the_one_by_which_texts_are_framed(kind: TokenizerKind) 
     "lines", [["".join(TEXT)], ["One story. Two stories.", "天地玄黄。宇宙洪荒。", "The light. ", "x"]]
 )
 def test_the_tokens_of_sentences_are_the_tokens_of_the_document(kind: TokenizerKind, lines: list[str]) -> None:
-    tokenizer = Tokenizer.from_str(tiny_tokenizer(kind).to_str())
-    tokenizer.encode_special_tokens = True
+    tokenizer = tiny_tokenizer(kind)
     encoder, prefix = for_sentences(tokenizer)
     sentences = list(split_document([line.strip() for line in lines]))
     joined = [
