@@ -253,10 +253,13 @@ def finetune(
         label_separator=label_separator,
         skip_bad_rows=skip_bad_rows,
     )
-    from finetune.inputs import check_target, read_inputs
+    from finetune.inputs import read_inputs
     from finetune.labels import parse_renames
+    from finetune.targets import check_checkpoint, check_log
 
-    check_target(out, overwrite=overwrite)
+    check_checkpoint(out, overwrite=overwrite)
+    log = log or out.absolute().with_name(f"{out.absolute().name}.log.jsonl")
+    check_log(log)
     try:
         inputs = read_inputs(
             train,
@@ -273,7 +276,6 @@ def finetune(
         start = open_start(model, inputs, config, new_head=new_head, kind=tokenizer)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted before training began; {out} is as it was before.") from None
-    log = log or out.absolute().with_name(f"{out.absolute().name}.log.jsonl")
     finished = run_training(start, config, options, out=out, log=log)
 
     from rich.console import Console
@@ -394,13 +396,14 @@ def predict(
         robal predict bundles/spam --data lines.txt --no-header --out labelled.jsonl
     """
     from contract.errors import DataError
-    from finetune.predictions import check_output, count_rows, write_predictions
+    from finetune.predictions import count_rows, write_predictions
     from finetune.progress import counting
     from finetune.scorer import open_scorer
+    from finetune.targets import check_predictions
 
     if not data.exists():
         raise DataError(f"{data} does not exist.")
-    check_output(out, data, overwrite=overwrite)
+    check_predictions(out, data, overwrite=overwrite)
     options = DataOptions(
         text_column=text_column,
         pair_column=pair_column,

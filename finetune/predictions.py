@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 
-from contract.errors import UsageError
 from contract.scores import scores_from_logits
 from contract.storage import open_atomic
 from finetune.metrics import THRESHOLD
@@ -34,18 +33,6 @@ class Written:
     rows: int
     skipped: int
     truncated: int
-
-
-def check_output(out: Path, data: Path, *, overwrite: bool) -> None:
-    """Make sure that predictions may go to a file. Raises UsageError with the reason."""
-    if out.suffix.lower() not in (".csv", ".jsonl"):
-        raise UsageError(f"--out {out} has the extension {out.suffix!r}; .csv or .jsonl was expected.")
-    if out.exists() and data.exists() and out.samefile(data):
-        raise UsageError(f"--out {out} is the file of the texts; give another name.")
-    if out.is_dir():
-        raise UsageError(f"--out {out} is a folder; a file was expected.")
-    if out.exists() and not overwrite:
-        raise UsageError(f"--out {out} exists; give another name, or --overwrite to replace it.")
 
 
 def count_rows(data: Path, options: DataOptions) -> int:

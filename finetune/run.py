@@ -47,7 +47,7 @@ def run_training(
         start: model and data.
         config: as the user gave it; resolved here.
         options: how the data was read, for the record.
-        out: the checkpoint folder; see ``check_target``.
+        out: the checkpoint folder; see ``check_checkpoint``.
         log: JSON lines of every step and evaluation; None writes none.
 
     Raises:

@@ -1,13 +1,11 @@
-import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from contract.errors import DataError, UsageError
-from finetune.inputs import Inputs, check_target, read_inputs
+from finetune.inputs import Inputs, read_inputs
 from finetune.reader import DataOptions
-from tests.tiny import tiny_checkpoint
 
 Write = Callable[[str, str | bytes], Path]
 TRAIN = "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(40))
@@ -49,35 +47,3 @@ def test_regression_has_one_output_and_no_names(write: Write) -> None:
     assert (inputs.labels.names, len(inputs.dev)) == (("score",), 10)
     with pytest.raises(UsageError, match="--label-names"):
         read(train, problem_type="regression", renames={"1": "x"})
-
-
-def test_targets(tmp_path: Path) -> None:
-    check_target(tmp_path / "new" / "deep", overwrite=False)
-    (tmp_path / "empty").mkdir()
-    check_target(tmp_path / "empty", overwrite=False)
-    checkpoint = tiny_checkpoint(tmp_path / "checkpoint")
-    with pytest.raises(UsageError, match="--overwrite"):
-        check_target(checkpoint, overwrite=False)
-    check_target(checkpoint, overwrite=True)
-    (tmp_path / "photos").mkdir()
-    (tmp_path / "photos" / "me.jpg").write_bytes(b"")
-    with pytest.raises(UsageError, match="other things"):
-        check_target(tmp_path / "photos", overwrite=True)
-    with pytest.raises(UsageError, match="is a file"):
-        check_target(tmp_path / "photos" / "me.jpg", overwrite=True)
-    with pytest.raises(UsageError, match="cannot be made"):
-        check_target(tmp_path / "photos" / "me.jpg" / "out", overwrite=False)
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-def test_a_target_that_is_not_writable(tmp_path: Path) -> None:
-    (tmp_path / "locked").mkdir(mode=0o500)
-    with pytest.raises(UsageError, match="may write"):
-        check_target(tmp_path / "locked" / "out", overwrite=False)
-
-
-def test_a_swap_that_was_killed_halfway_is_mended_first(tmp_path: Path) -> None:
-    tiny_checkpoint(tmp_path / "out").rename(tmp_path / ".out.old")
-    with pytest.raises(UsageError, match="holds a checkpoint"):
-        check_target(tmp_path / "out", overwrite=False)
-    assert (tmp_path / "out" / "robal.json").is_file()

@@ -8,9 +8,9 @@ import pytest
 
 import finetune.predictions
 from contract.encoding import Ids, TextEncoder
-from contract.errors import DataError, UsageError
+from contract.errors import DataError
 from finetune.evaluate import evaluate_file
-from finetune.predictions import check_output, count_rows, write_predictions
+from finetune.predictions import count_rows, write_predictions
 from finetune.reader import DataOptions
 from tests.tiny import tiny_tokenizer
 
@@ -98,19 +98,6 @@ def test_a_failure_in_the_middle_leaves_the_old_file(
         write_predictions(scorer, data, DataOptions(header=False), out)
     assert out.read_text() == "precious"
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt", "out.csv"]
-
-
-def test_outputs_are_checked(write: Write, tmp_path: Path) -> None:
-    data = write("in.csv", "text\na\n")
-    check_output(tmp_path / "new.csv", data, overwrite=False)
-    for out, message in [
-        (tmp_path / "out.xlsx", "extension"),
-        (data, "file of the texts"),
-        (write("old.jsonl", ""), "--overwrite"),
-    ]:
-        with pytest.raises(UsageError, match=message):
-            check_output(out, data, overwrite=False)
-    check_output(tmp_path / "old.jsonl", data, overwrite=True)
 
 
 def test_evaluation_counts_truncation_and_renames_labels(write: Write) -> None:
