@@ -44,6 +44,7 @@ NASTY = [
     "9,000.50 and 9, 10,000, x9,",
     "``quotes'' ''single'' \"double\"",
     "don't can't they're I'd've",
+    "costs £9, or £ 10, cheap£y",
     "a" * 150,
     "ﬁ ligature ①② ＦＵＬＬ ｗｉｄｔｈ ½",
     "שלום مرحبا สวัสดี नमस्ते",
