@@ -27,14 +27,18 @@ def evaluate_file(
         scorer: the model.
         data: the file; every label must be a class of the model.
         options: how it is read.
-        renames: class names for labels of the file; if empty, those that the model was trained with.
+        renames: class names for labels of the file; if empty, those that the model was trained with. A model whose
+            classes have no names but LABEL_0, LABEL_1, ... knows them as 0, 1, ... too.
         advance: called with the number of rows that were scored since the last call.
 
     Raises:
         DataError: the file or its labels do not fit.
     """
     dataset = read_dataset(data, options, scorer.problem_type)
-    labels = LabelSet(scorer.labels, renames or scorer.renames)
+    unnamed = {str(number): f"LABEL_{number}" for number in range(len(scorer.labels))}
+    if set(unnamed.values()) != set(scorer.labels):
+        unnamed = {}
+    labels = LabelSet(scorer.labels, renames or scorer.renames or unnamed)
     labels.check(dataset, f"the model {scorer.name}")
     texts = encode_rows(scorer.text_encoder, dataset.rows)
     targets = targets_of(dataset.rows, labels, scorer.problem_type)

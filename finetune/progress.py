@@ -54,10 +54,12 @@ class TrainingBar:
 
     Args:
         metric: the figure that decides, shown first.
+        epochs: of the whole run.
     """
 
-    def __init__(self, metric: str) -> None:
+    def __init__(self, metric: str, epochs: int) -> None:
         self._metric = metric
+        self._epochs = epochs
         self._screen = console()
         self._bar = Progress(
             TextColumn("{task.description}"),
@@ -94,7 +96,7 @@ class TrainingBar:
         self._bar.update(
             self._task,
             completed=step.number,
-            description=f"epoch {step.epoch}",
+            description=f"epoch {step.epoch}/{self._epochs}",
             figures=f"loss {self._loss:.4f}  {rows:,.0f} rows/s  {tokens:,.0f} tokens/s",
         )
 
@@ -111,7 +113,7 @@ class TrainingBar:
         figures = evaluation.figures
         rows, tokens = self._rates()
         shown = [name for name in (self._metric, "accuracy", "macro_f1", "loss") if name in figures]
-        parts = [f"epoch {evaluation.epoch}", f"step {evaluation.step}"]
+        parts = [f"epoch {evaluation.epoch}/{self._epochs}", f"step {evaluation.step}"]
         parts += [] if self._loss is None else [f"train loss {self._loss:.4f}"]
         parts += [f"dev {name} {figures[name]:.4f}" for name in dict.fromkeys(shown)]
         parts += [f"{rows:,.0f} rows/s", f"{tokens:,.0f} tokens/s"]

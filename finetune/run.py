@@ -95,10 +95,11 @@ def run_training(
         save_checkpoint(out, model, encoder.tokenizer, max_length=encoder.max_length, record=record())
 
     assert config.metric, "the config is resolved"
+    assert config.epochs, "the config is resolved"
     # generators advance with the drawing of weights; dropout must not depend on where the weights came from
     seed_everything(config.seed)
     try:
-        with TrainingBar(config.metric) as bar, _Logged(bar, log) as watch:
+        with TrainingBar(config.metric, config.epochs) as bar, _Logged(bar, log) as watch:
             train(
                 model,
                 encoder,

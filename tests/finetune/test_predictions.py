@@ -109,3 +109,10 @@ def test_evaluation_counts_truncation_and_renames_labels(write: Write) -> None:
     assert swapped["confusion"] == [[0, 2], [1, 0]]
     with pytest.raises(DataError, match="the model lengths never had: 'q'"):
         evaluate_file(Lengths(), write("other.csv", "text,label\na,q\n"), DataOptions(), renames={})
+
+
+def test_classes_without_names_are_known_by_number(write: Write, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Lengths, "labels", ("LABEL_0", "LABEL_1"))
+    monkeypatch.setattr(Lengths, "renames", {})
+    data = write("in.csv", "text,label\na,0\na long long text about films,1\nb,LABEL_1\n")
+    assert evaluate_file(Lengths(), data, DataOptions(), renames={})["confusion"] == [[1, 0], [1, 1]]
