@@ -136,6 +136,9 @@ class Replica:
         """Around the forward and backward pass of a micro-batch; gradients are exchanged in the last one only."""
         return nullcontext()
 
+    def settle(self) -> None:
+        """After forward passes without a backward pass: give back what they gathered."""
+
     def clip(self, limit: float) -> float:
         """Clip the whole gradient to a norm; returns the norm before. A limit of ``inf`` only measures."""
         norm = clip_grad_norm_(self.model.parameters(), limit)
@@ -199,6 +202,11 @@ class Fsdp(Replica):
             gradients = sum(parameter.numel() * parameter.element_size() for parameter in self.model.parameters())
             self.sent_bytes += gradients
         return nullcontext()
+
+    def settle(self) -> None:
+        """See ``Replica``."""
+        for module in self._sharded:
+            module.reshard()
 
 
 def replicate(model: Model, world: World, parallelism: Parallelism) -> Replica:

@@ -74,7 +74,7 @@ def evaluate(model: Model, heldout: Heldout, world: World, precision: Precision)
     sums = [0.0] * 6
     for micro in micros:
         with autocast(world.device, precision):
-            result = summed(model, type(model), micro, counting=True)
+            result = summed(model, micro, counting=True)
         pairs = int((micro.pair_labels != NO_LABEL).sum())
         right = (float(result.right_words), float(result.right_pairs))
         parts = (float(result.words), right[0], len(micro.targets), float(result.pairs), right[1], pairs)

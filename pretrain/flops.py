@@ -92,6 +92,7 @@ def memory(
     length: int,
     masked_share: float,
     activation_bytes: int,
+    on_cpu: bool,
 ) -> Memory:
     """What one rank needs, weights and optimizer in float32.
 
@@ -102,10 +103,11 @@ def memory(
         length: tokens of a sequence.
         masked_share: share of the tokens that are predicted.
         activation_bytes: bytes of one activation: 4, or 2 under bf16 autocast.
+        on_cpu: see ``activations``.
     """
     _, unique = parameters(config, sentence_task=sentence_task)
     size = unique * BYTES_FP32
-    per_token = activations(config, length=length, masked_share=masked_share)
+    per_token = activations(config, length=length, masked_share=masked_share, on_cpu=on_cpu)
     return Memory(
         weights=size,
         gradients=size,
@@ -114,18 +116,18 @@ def memory(
     )
 
 
-def activations(config: EncoderConfig, *, length: int, masked_share: float) -> float:
+def activations(config: EncoderConfig, *, length: int, masked_share: float, on_cpu: bool) -> float:
     """Numbers that the backward pass needs, per token.
 
     A block keeps its input, query, key, value, the attention's output, two inputs of layer norms and the input of
     ``up`` (8 x hidden), and the two sides of the activation function (2 x ffn). Dropout keeps its two masks. Dropout of
-    attention weights keeps the weights: PyTorch's fused kernels for CPUs have none, so the formula is computed.
+    attention weights keeps those weights on a CPU, where PyTorch's fused kernel has none and the formula is computed.
     """
     hidden, ffn, narrow = config.hidden_size, config.intermediate_size, config.embedding_size
     block = 8.0 * hidden + 2 * ffn
     if config.hidden_dropout_prob:
         block += 2 * hidden
-    if config.attention_probs_dropout_prob:
+    if config.attention_probs_dropout_prob and on_cpu:
         block += 2.5 * config.num_attention_heads * length
     head = masked_share * (hidden + 3 * narrow + 2 * config.vocab_size)
     return len(schedule(config)) * block + 3 * narrow + head

@@ -230,7 +230,7 @@ def _update(
     for number, micro in enumerate(loaded.micros, 1):
         with replica.accumulating(is_last=number == len(loaded.micros)):
             with autocast(world.device, settings.precision):
-                sums = summed(replica.call, type(replica.model), micro)
+                sums = summed(replica.call, micro)
             loss = sums.words / max(totals.masked, 1) + sums.pairs / max(totals.pairs, 1)
             loss.backward()  # type: ignore[no-untyped-call]
         words, pairs = words + sums.words.detach(), pairs + sums.pairs.detach()

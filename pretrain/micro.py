@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from encoders.heads import MaskedLanguageModel, Model, PretrainingModel
 from encoders.packing import Packing
 from pretrain.draws import hashed, key_of
 from pretrain.samples import NO_LABEL, Ints, Samples
@@ -157,14 +156,13 @@ class Sums:
     right_pairs: Tensor
 
 
-def summed(model: torch.nn.Module, kind: type[Model], micro: MicroBatch, *, counting: bool = False) -> Sums:
+def summed(model: torch.nn.Module, micro: MicroBatch, *, counting: bool = False) -> Sums:
     """Run a model on a micro-batch.
 
     Every parameter takes part even if nothing is to be predicted, so that no gradient is missing on any rank.
 
     Args:
         model: a ``MaskedLanguageModel`` or ``PretrainingModel``, possibly wrapped.
-        kind: which of the two.
         micro: what to compute.
         counting: also count right guesses among the masked tokens, which costs a pass over the scores.
     """
@@ -175,8 +173,7 @@ def summed(model: torch.nn.Module, kind: type[Model], micro: MicroBatch, *, coun
         positions=micro.positions,
         packing=micro.packing,
     )
-    words, sentences = output if kind is PretrainingModel else (output, None)
-    assert kind in (MaskedLanguageModel, PretrainingModel)
+    words, sentences = output if isinstance(output, tuple) else (output, None)
     words = words.float()
     right = (words.argmax(-1) == micro.targets).sum() if counting else torch.zeros((), device=words.device)
     word_loss = F.cross_entropy(words, micro.targets, reduction="sum")

@@ -68,6 +68,7 @@ def make_plan(
     utilisation: float = UTILISATION,
     micro_tokens: int,
     precision: Literal["fp32", "bf16"],
+    on_cpu: bool = False,
 ) -> Plan:
     """Compute a plan.
 
@@ -79,6 +80,7 @@ def make_plan(
         utilisation: share of the peak that will be reached.
         micro_tokens: tokens that a device holds at once.
         precision: of matrix products and activations.
+        on_cpu: whether the devices are CPUs.
 
     Raises:
         UsageError: the window does not fit the shape's positions.
@@ -104,6 +106,7 @@ def make_plan(
             length=recipe.window,
             masked_share=MASKED_SHARE,
             activation_bytes=2 if precision == "bf16" else 4,
+            on_cpu=on_cpu,
         ),
         allreduce_bytes=unique * BYTES_FP32,
         step_seconds=step_seconds,

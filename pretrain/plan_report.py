@@ -102,6 +102,7 @@ def plan_for(
         utilisation=utilisation,
         micro_tokens=micro_tokens,
         precision=precision,
+        on_cpu=hardware == "this" and training_device().type == "cpu",
     )
     return Result(
         shape=shape,

@@ -34,6 +34,7 @@ from encoders.checkpoint import load_masked_lm, load_pretraining, open_checkpoin
 from encoders.heads import Model, PretrainingModel
 from pretrain.batches import Position
 from pretrain.distributed import World, like, whole
+from pretrain.flops import build_model
 from pretrain.settings import Settings, differences, listing_of
 from pretrain.store import Store
 
@@ -185,7 +186,7 @@ def save(
 def _plain(model: Model, weights: Mapping[str, Tensor]) -> Model:
     """The model with whole weights, for writing."""
     with torch.device("meta"):
-        plain = type(model)(model.config)
+        plain = build_model(model.config, sentence_task=isinstance(model, PretrainingModel))
     plain.load_state_dict(dict(weights), assign=True)
     return plain
 

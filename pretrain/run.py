@@ -47,6 +47,8 @@ class Finished:
     heldout: Mapping[str, float]
     parameters: int
     """Unique ones."""
+    leads: bool
+    """Whether this process speaks for all of them."""
 
 
 def pretrain(
@@ -123,7 +125,11 @@ def _pretrain(settings: Settings, upkeep: Upkeep, store: Store, folder: RunFolde
     figures: dict[str, float] = {}
 
     def look() -> dict[str, float]:
-        return evaluate(model, heldout, world, settings.precision) if heldout is not None else {}
+        if heldout is None:
+            return {}
+        seen = evaluate(model, heldout, world, settings.precision)
+        replica.settle()
+        return seen
 
     def save(state: State, newest: dict[str, float]) -> None:
         figures.update(newest)
@@ -169,7 +175,7 @@ def _pretrain(settings: Settings, upkeep: Upkeep, store: Store, folder: RunFolde
             "goes on from it."
         )
     world.raise_together(lambda: resume.finish(folder))
-    return Finished(out=folder.out, state=state, heldout=figures, parameters=unique)
+    return Finished(out=folder.out, state=state, heldout=figures, parameters=unique, leads=world.leads)
 
 
 def initial_model(settings: Settings) -> Model:

@@ -239,6 +239,8 @@ def run_command(
     )
     settings, upkeep, device = resolve(choices, opened)
     finished = pretrain(settings, upkeep, opened, out, device=device, go_on=resume, overwrite=overwrite)
+    if not finished.leads:
+        return
     for name, value in finished.heldout.items():
         typer.echo(f"held-out {name.replace('_', ' ')}: {value:.4g}")
     typer.echo(f"{finished.out}: {finished.state.step:,} steps, {finished.state.tokens:,} tokens")

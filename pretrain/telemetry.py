@@ -7,6 +7,7 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -67,8 +68,12 @@ class StepFigures:
     """Whether the loss is stuck at the unigram entropy; see ``Alarms``."""
 
 
+@cache
 def measure_peak(device: torch.device, dtype: torch.dtype, *, seconds: float = 0.5) -> float:
-    """Operations per second of the best of several large matrix products: what a model can hope for."""
+    """Operations per second of the best of several large matrix products: what a model can hope for.
+
+    Measured once in a process.
+    """
     size = 4096 if device.type == "cuda" else 1024
     left, right = (torch.randn(size, size, device=device, dtype=dtype) for _ in range(2))
     best, until = 0.0, time.perf_counter() + seconds
