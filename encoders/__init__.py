@@ -9,14 +9,14 @@
     sentence task         next sentence           none                        sentence order
     pooler                pretrained              new with the classifier     pretrained
 
-The last column's third and fourth difference are configuration, open to every family. Read on in this order:
+Narrow tables and shared blocks are configuration, open to every family. Read on in this order:
 
-    config.py, presets.py                   the shape of an encoder, and the published shapes
-    family.py                               what a family may choose; bert.py, roberta.py, albert.py choose
-    embeddings.py, attention.py, encoder.py the network
-    sharing.py, packing.py                  layers that share parameters; texts that share a row
-    heads.py, initialise.py                 what is on top of it; first values
-    weights.py, weight_files.py             Hugging Face's names and files
-    checkpoint.py                           the model folder
-    training.py                             what training loops share
+    config.py, presets.py                     the shape of an encoder, and the published shapes
+    family.py                                 what a family may choose; bert.py, roberta.py, albert.py choose
+    embeddings.py, attention.py, encoder.py   the network
+    sharing.py, packing.py                    layers that share parameters; texts that share a row
+    heads.py, initialise.py                   what is on top of it; first values
+    weights.py, weight_files.py               Hugging Face's names and files
+    checkpoint.py                             the model folder
+    training.py, precision.py                 what training loops share
 """

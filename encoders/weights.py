@@ -94,7 +94,7 @@ def canonical(tensors: Mapping[str, Tensor], family: Family) -> dict[str, Tensor
         name = re.sub(r"LayerNorm\.gamma$", "LayerNorm.weight", name)
         name = re.sub(r"LayerNorm\.beta$", "LayerNorm.bias", name)
         if name.endswith("position_ids"):
-            if not torch.equal(tensor.flatten(), torch.arange(tensor.numel())):
+            if not torch.equal(tensor.flatten().long(), torch.arange(tensor.numel())):
                 raise CheckpointError(f"{original} is not 0, 1, 2, ...; no other numbering of positions is known.")
             continue
         clean[name] = tensor
@@ -124,7 +124,8 @@ def fill(
 
     Raises:
         CheckpointError: an encoder tensor is missing or surplus, a shape differs, copies of a shared tensor differ, or
-            a decoder is stored that is not the word embeddings though the configuration says so.
+            a decoder is stored that is not the word embeddings though the configuration says so. Or a number is not
+            finite.
     """
     names = {theirs: ours for theirs, ours in hf_names(model).items() if ours not in skip}
     parameters = dict(model.named_parameters())
@@ -135,7 +136,7 @@ def fill(
             continue
         _check_tensor(theirs, tensors[theirs], ours, parameters[ours], where)
         first = source.setdefault(ours, theirs)
-        if not torch.equal(tensors[first], tensors[theirs]):
+        if first != theirs and not torch.equal(tensors[first], tensors[theirs]):
             raise CheckpointError(
                 f"{where}: {first} and {theirs} differ, and config.json says that they are shared "
                 f'(layer_sharing={model.config.layer_sharing!r}); remove "robal" from it to load separate layers.'
@@ -178,6 +179,8 @@ def _check_tensor(theirs: str, tensor: Tensor, ours: str, parameter: Tensor, whe
         )
     if not tensor.is_floating_point():
         raise CheckpointError(f"{where}: {theirs} is stored as {tensor.dtype}; a float type was expected.")
+    if not bool(tensor.isfinite().all()):
+        raise CheckpointError(f"{where}: {theirs} holds NaN or infinity, so the training that made it diverged.")
 
 
 def _check_decoder(config: EncoderConfig, tensors: Mapping[str, Tensor], where: object) -> set[str]:

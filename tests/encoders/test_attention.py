@@ -140,7 +140,7 @@ def test_roberta_is_indifferent_to_where_padding_stands() -> None:
     assert torch.allclose(right, scattered, atol=INVARIANCE)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("family", ["roberta", "albert"])
 def test_exported_with_one_shape_and_run_with_another(family: str) -> None:
     built = model(tiny_config(family))
     batch = inputs(built.config)

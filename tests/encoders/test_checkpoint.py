@@ -260,6 +260,15 @@ def test_integer_weights_are_refused(folder: Path) -> None:
         load_classifier(open_checkpoint(folder))
 
 
+@pytest.mark.parametrize("number", [torch.nan, torch.inf])
+def test_weights_of_a_diverged_training(folder: Path, number: float) -> None:
+    content = tensors(folder)
+    content["bert.encoder.layer.0.output.dense.weight"][3, 4] = number
+    rewrite(folder, content)
+    with pytest.raises(CheckpointError, match=r"layer\.0\.output\.dense\.weight holds NaN or infinity"):
+        load_classifier(open_checkpoint(folder))
+
+
 # Heads and labels
 
 
