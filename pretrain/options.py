@@ -28,6 +28,7 @@ from pretrain.settings import (
     with_changes,
 )
 from pretrain.store import Store
+from pretrain.telemetry import require_tensorboard
 from pretrain.views import OBJECTIVES
 
 ALLOWED: dict[str, tuple[str, ...]] = {
@@ -74,6 +75,7 @@ def resolve(choices: Choices, store: Store) -> tuple[Settings, Upkeep, torch.dev
         UsageError: a name does not exist, two options contradict each other, or a value is out of range.
         CheckpointError: the model folder cannot be used.
         DataError: its tokenizer is not the store's.
+        MissingExtra: TensorBoard is wanted and not installed.
     """
     _check_names(choices)
     if choices.model is not None:
@@ -91,6 +93,9 @@ def resolve(choices: Choices, store: Store) -> tuple[Settings, Upkeep, torch.dev
     recipe = with_changes(_fitting(recipe, values), **values)
     check_window(recipe, config)
     check_objective(recipe, config)
+    recipe.view(choices.seed)  # refuses an objective that the format cannot serve
+    if choices.tensorboard is not None:
+        require_tensorboard()
     device = training_device()
     settings = Settings(
         start=start,

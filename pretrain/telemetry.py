@@ -92,13 +92,10 @@ class Telemetry:
 
     Args:
         metrics: file of JSON lines; None writes none, and shows nothing: what ranks other than 0 use.
-        tensorboard: folder for TensorBoard's files.
+        tensorboard: folder for TensorBoard's files; see ``require_tensorboard``.
         total: updates or seconds of the whole run.
         in_seconds: whether ``total`` counts seconds.
         entropy: unigram entropy of the data, shown beside the loss.
-
-    Raises:
-        MissingExtra: TensorBoard is wanted and not installed.
     """
 
     def __init__(
@@ -191,9 +188,13 @@ def _rounded(figures: Mapping[str, Any]) -> dict[str, Any]:
     return {name: float(f"{value:.6g}") if isinstance(value, float) else value for name, value in figures.items()}
 
 
-def _tensorboard(folder: Path) -> Any:
+def require_tensorboard() -> None:
+    """Raises MissingExtra if TensorBoard is not installed."""
     if importlib.util.find_spec("tensorboard") is None:
         raise MissingExtra("--tensorboard needs the package tensorboard; run: pip install tensorboard")
+
+
+def _tensorboard(folder: Path) -> Any:
     from torch.utils.tensorboard import SummaryWriter
 
     say(f"tensorboard --logdir {folder}")
