@@ -174,7 +174,6 @@ class Scheduler:
         self._count(tokens)
         if self._worker is None:
             self._worker = asyncio.create_task(self._work())
-            self._worker.add_done_callback(self._worker_ended)
         return items
 
     def _withdraw(self, item: _Item) -> None:
@@ -195,15 +194,14 @@ class Scheduler:
         return min(max(self.queued_tokens * (self._seconds_per_token or 0.0), 1.0), LONGEST_RETRY_AFTER_S)
 
     async def _work(self) -> None:
-        while self._waiting:
-            self._in_flight = [item for item in self._take() if not item.answer.done()]  # done: its caller has gone
-            if self._in_flight:
-                await self._compute(self._in_flight)
-
-    def _worker_ended(self, worker: asyncio.Task[None]) -> None:
-        self._worker = None
-        if worker.cancelled() or worker.exception() is not None:  # the loop is being torn down, or a defect above
-            for item in [*self._in_flight, *self._waiting.values()]:
+        try:
+            while self._waiting:
+                self._in_flight = [item for item in self._take() if not item.answer.done()]  # done: its caller has gone
+                if self._in_flight:
+                    await self._compute(self._in_flight)
+        finally:
+            self._worker = None  # here and not in a callback: whoever comes next must see that nobody works
+            for item in [*self._in_flight, *self._waiting.values()]:  # none, unless the loop ends or a defect is above
                 self._settle(item, EngineFailure("the scheduler ended before the text was computed."))
                 self._withdraw(item)
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from contract.encoding import EncodedText
 from contract.errors import EngineFailure, Overloaded, RobalError, TooLarge, Unavailable
-from service.scheduler import FREE_PADDING, MAX_PADDING_SHARE
+from service.scheduler import FREE_PADDING, MAX_PADDING_SHARE, Computed
 from tests.service.fakes import BROKEN, NAN, FakeEngine, Ledger, fake_scheduler, positions, run_virtually, text
 
 
@@ -44,6 +44,22 @@ def test_what_arrives_while_the_engine_works_shares_the_next_batch() -> None:
         await asyncio.gather(first, *rest)
         assert [len(batch) for batch in engine.batches[1:]] == [1, 3]
         assert rest[0].result().queue_s == pytest.approx(1.05 - 0.1)
+
+    run_virtually(main)
+
+
+def test_a_text_that_arrives_in_the_moment_the_worker_ends_is_computed() -> None:
+    async def main() -> None:
+        late: list[asyncio.Task[Computed]] = []
+
+        async def engine(batch: list[EncodedText]) -> np.ndarray:
+            if not late:  # its first step runs right after the last one of the worker
+                late.append(asyncio.create_task(scheduler.submit([text(5, 2)])))
+            return np.array([[item.input_ids[0]] for item in batch], np.float32)
+
+        scheduler = fake_scheduler(engine)
+        assert numbers((await scheduler.submit([text(5, 1)])).logits) == [1]
+        assert numbers((await late[0]).logits) == [2]
 
     run_virtually(main)
 
@@ -215,21 +231,23 @@ def traffic(draw: st.DrawFn) -> list[tuple[float, float | None, list[tuple[int, 
     return draw(st.lists(st.tuples(st.floats(0, 10), patience, texts), max_size=25))
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(
     requests=traffic(),
     batch_tokens=st.integers(41, 200),
     batch_items=st.integers(1, 9),
     queue_tokens=st.integers(40, 600),
+    overhead=st.sampled_from([0.0, 0.5]),
 )
 def test_nothing_is_lost_mixed_up_or_over_budget(
     requests: list[tuple[float, float | None, list[tuple[int, int | None]]]],
     batch_tokens: int,
     batch_items: int,
     queue_tokens: int,
+    overhead: float,
 ) -> None:
     async def main() -> None:
-        engine, ledger = FakeEngine(), Ledger()
+        engine, ledger = FakeEngine(overhead=overhead, per_position=overhead / 50), Ledger()
         scheduler = fake_scheduler(
             engine, batch_tokens=batch_tokens, batch_items=batch_items, queue_tokens=queue_tokens, ledger=ledger
         )
@@ -248,7 +266,7 @@ def test_nothing_is_lost_mixed_up_or_over_budget(
             assert computed.logits.tolist() == expected, "each text its own logits, in order"
             assert not any({BROKEN, NAN} & set(item.input_ids) for item in encoded)
             assert computed.queue_s >= 0
-            assert computed.engine_s > 0
+            assert computed.engine_s >= overhead
             return "answered"
 
         for arrival, patience, texts in requests:
