@@ -90,13 +90,20 @@ def _add_routes(api: FastAPI) -> None:
         "/info",
         summary="The model and the limits",
         operation_id="info",
+        response_description="What is being served.",
         response_model=Info,
         responses=documented(Unavailable),
     )
     async def info(request: Request) -> Response:
         return _json(_classifier(request).info())
 
-    @api.get("/livez", summary="Whether the process answers", operation_id="livez", response_model=Status)
+    @api.get(
+        "/livez",
+        summary="Whether the process answers",
+        operation_id="livez",
+        response_description="It does.",
+        response_model=Status,
+    )
     async def livez() -> Response:
         return _json(Status(status="alive"))
 
@@ -104,6 +111,7 @@ def _add_routes(api: FastAPI) -> None:
         "/readyz",
         summary="Whether texts can be classified: warm, and the model computes",
         operation_id="readyz",
+        response_description="They can.",
         response_model=Status,
         responses=documented(Unavailable),
     )
@@ -115,6 +123,7 @@ def _add_routes(api: FastAPI) -> None:
         "/metrics",
         summary="Counters for Prometheus",
         operation_id="metrics",
+        response_description="Prometheus text format.",
         response_class=Response,
         responses={200: {"content": {"text/plain": {}}}},
     )

@@ -8,7 +8,8 @@ from pathlib import Path
 from contract.errors import OUTCOMES
 from service.api import DOCS_PAGE, build_api
 from service.openapi import ERRORS, EXAMPLES, STAGES
-from service.schemas import ClassifyResponse
+from service.schemas import ClassifyResponse, LimitsInfo
+from service.settings import Settings
 from tests.service.inprocess import Client
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -77,3 +78,10 @@ def test_the_page_of_the_service_needs_no_other_host(client: Client) -> None:
     assert response.text == DOCS_PAGE.read_text()
     assert not re.search(r"""(?:src|href)\s*=\s*["'](?:https?:)?//|@import|url\(|import\s*\(""", response.text)
     assert re.findall(r'fetch\("([^"]+)"\)', response.text) == ["openapi.json"]
+
+
+def test_the_page_in_docs_lists_every_limit_with_its_default() -> None:
+    rows = dict(re.findall(r"^\| `--([\w-]+)` \| ([\d,]+) \|", (DOCS / "http-api.md").read_text(), flags=re.M))
+    defaults = {name.replace("_", "-"): Settings.model_fields[name].default for name in LimitsInfo.model_fields}
+    assert {name: float(value.replace(",", "")) for name, value in rows.items()} == defaults
+    assert {name for name in Settings.model_fields if name.startswith("max_")} <= set(LimitsInfo.model_fields)
