@@ -43,7 +43,7 @@ def plain_loop(store: Store, settings: Settings) -> tuple[dict[str, torch.Tensor
     )
     view = View(store, recipe.view(settings.seed))
     steps = Steps(view=view, batch_tokens=recipe.batch_size * recipe.window).start_at(Position())
-    losses = []
+    losses, labels_seen = [], np.empty(0)
     for update in range(1, recipe.steps + 1):
         step = next(steps)
         batch = view.load(step.ids, step.epoch)
@@ -68,6 +68,9 @@ def plain_loop(store: Store, settings: Settings) -> tuple[dict[str, torch.Tensor
             )
         optimizer.step()
         losses.append(word_loss.item())
+        if update < recipe.steps:  # the last one has a rate of 0
+            labels_seen = np.append(labels_seen, batch.pair_labels)
+    assert set(labels_seen) == {0, 1, -100}  # in order, swapped, and samples of one sentence
     return to_hf(model), losses
 
 
@@ -76,7 +79,7 @@ def plain_loop(store: Store, settings: Settings) -> tuple[dict[str, torch.Tensor
 def test_the_loop_equals_a_plain_one_however_a_step_is_divided(
     store: Store, tmp_path: Path, micro_tokens: int, packed: bool
 ) -> None:
-    settings = tiny_settings(store, steps=4, micro_tokens=micro_tokens, packed=packed)
+    settings = tiny_settings(store, steps=4, micro_tokens=micro_tokens, packed=packed, format="sentence-pair", seed=1)
     go(store, settings, tmp_path / "out")
     expected, losses = plain_loop(store, settings)
     trained = weights(tmp_path / "out")
