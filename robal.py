@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+from pathlib import Path
 from typing import Any
 
 import typer
@@ -28,6 +29,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 EXTRAS = {"pretrain": "train", "finetune": "train", "export": "export", "loadtests": "loadtest"}
 """The extra that installs what a room needs beyond the serving set."""
 
+ROOT = Path(__file__).parent
+
 
 class LazyGroup(TyperGroup):
     """Lists every command from the table above and imports the room of the one that runs."""
@@ -45,27 +48,22 @@ class LazyGroup(TyperGroup):
             stub = typer.Typer()
             stub.command(name=cmd_name, help=summary)(lambda: None)
             return typer.main.get_command(stub)
-        return typer.main.get_group(_load(module)).commands[cmd_name]
+        return typer.main.get_group(importlib.import_module(module).app).commands[cmd_name]
 
     def invoke(self, ctx: Any) -> Any:
-        """Run the command; an interrupt that it did not answer itself gets one sentence."""
+        """Run the command; an interrupt or a missing package that it did not answer itself gets one sentence."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
             raise Interrupted("interrupted; nothing half-written was left.") from None
-
-
-def _load(module: str) -> typer.Typer:
-    room = module.partition(".")[0]
-    try:
-        return importlib.import_module(module).app  # type: ignore[no-any-return]
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] == room or room not in EXTRAS:
-            raise
-        raise MissingExtra(
-            f"this command needs the package {error.name!r}, which is not installed; "
-            f"run: pip install 'robal[{EXTRAS[room]}]' (or scripts/env in a checkout)."
-        ) from None
+        except ModuleNotFoundError as error:
+            room = COMMANDS[sys.argv[1]][0].partition(".")[0]
+            if error.name is None or (ROOT / error.name.partition(".")[0]).exists() or room not in EXTRAS:
+                raise
+            raise MissingExtra(
+                f"this command needs the package {error.name!r}, which is not installed; "
+                f"run: pip install 'robal[{EXTRAS[room]}]' (or scripts/env in a checkout)."
+            ) from None
 
 
 app = typer.Typer(
