@@ -82,8 +82,8 @@ def _cut(text: str, match: re.Match[str]) -> int:
     if not _CJK_STOPS.isdisjoint(stops):
         return end
     if not space:
-        before, after = text[match.start() - 1 : match.start()], text[end : end + 1]
-        chinese = _WITHOUT_SPACES.match(before) and _WITHOUT_SPACES.match(after)
+        left, right = text[match.start() - 1 : match.start()], text[end : end + 1]
+        chinese = _WITHOUT_SPACES.match(left) and _WITHOUT_SPACES.match(right)
         return end if chinese and not {"!", "?"}.isdisjoint(stops) else 0
     following = _FIRST_WORD.match(text, match.end())
     first = following.group(1) if following else ""
