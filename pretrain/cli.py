@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from contract.errors import UsageError
-from pretrain.run_cli import plan_command, run_command
+from pretrain.run_cli import ablate_command, plan_command, run_command
 
 app = typer.Typer()
 pretrain = typer.Typer(no_args_is_help=True, help="Pretrain an encoder on your own text, one step per command.")
@@ -37,6 +37,7 @@ def _group() -> None:
 
 pretrain.command("run", no_args_is_help=True)(run_command)
 pretrain.command("plan", no_args_is_help=True)(plan_command)
+pretrain.command("ablate", no_args_is_help=True)(ablate_command)
 
 
 @pretrain.command("prepare", no_args_is_help=True)

@@ -94,15 +94,12 @@ class ShapeChanges:
     dropout: float | None = None
 
 
-def shape_for(store: Store, name: str, changes: ShapeChanges | None = None) -> EncoderConfig:
-    """A named shape with the vocabulary of a store.
+def changed_shape(base: EncoderConfig, changes: ShapeChanges) -> EncoderConfig:
+    """A shape with some of its choices replaced.
 
     Raises:
-        UsageError: there is no such shape.
         CheckpointError: a change contradicts the shape.
     """
-    base = preset(name)
-    changes = changes or ShapeChanges()
     given: dict[str, Any] = {
         "num_hidden_layers": changes.layers,
         "embedding_size": changes.embedding_size,
@@ -114,6 +111,17 @@ def shape_for(store: Store, name: str, changes: ShapeChanges | None = None) -> E
     if "embedding_size" in values:
         # as ALBERT's paper counts: no map where the sizes are equal; transformers' AlbertModel always has one
         values["embedding_projection"] = values["embedding_size"] != base.hidden_size
+    return replace(base, **values)
+
+
+def shape_for(store: Store, name: str, changes: ShapeChanges | None = None) -> EncoderConfig:
+    """A named shape with the vocabulary of a store.
+
+    Raises:
+        UsageError: there is no such shape.
+        CheckpointError: a change contradicts the shape.
+    """
+    base = changed_shape(preset(name), changes or ShapeChanges())
     vocabulary = store.vocabulary
     first = base.family.first_position(vocabulary.pad_id)
     return replace(
@@ -122,7 +130,6 @@ def shape_for(store: Store, name: str, changes: ShapeChanges | None = None) -> E
         pad_token_id=vocabulary.pad_id,
         max_position_embeddings=base.max_length + first,
         type_vocab_size=max(base.type_vocab_size, vocabulary.template.second_type + 1),
-        **values,
     )
 
 

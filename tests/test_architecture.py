@@ -15,7 +15,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
     "encoders": ({"contract"}, {"torch", "safetensors", "numpy"}),
     "pretrain": (
         {"contract", "encoders"},
-        {"torch", "numpy", "tokenizers", "pyarrow", "datasketch", "sentencepiece", "typer", "rich"},
+        {"torch", "numpy", "tokenizers", "pyarrow", "datasketch", "sentencepiece", "matplotlib", "typer", "rich"},
     ),
     "finetune": (
         {"contract", "encoders"},
