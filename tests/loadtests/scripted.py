@@ -1,8 +1,11 @@
 """Starting the scripted server the way the product starts a service."""
 
+import contextlib
 import sys
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from loadtests.compare import Subject
 
@@ -35,3 +38,12 @@ def subject(name: str, *, shrink: int = 1, **options: object) -> Subject:
         sha256=name.encode().hex().ljust(64, "0")[:64],
         command=scripted(**options),
     )
+
+
+def servers_alive() -> int:
+    """How many scripted servers this process has as children (other tests may have left helpers of multiprocessing)."""
+    alive = 0
+    for process in psutil.Process().children():
+        with contextlib.suppress(psutil.NoSuchProcess, psutil.ZombieProcess):
+            alive += "scripted_server" in " ".join(process.cmdline())
+    return alive

@@ -3,13 +3,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from contract.errors import BundleError, Failure, UsageError
 from loadtests.compare import Plan, compare, open_subjects, order
 from loadtests.payloads import payloads, save_payloads, synthetic_texts
-from tests.loadtests.scripted import subject
+from tests.loadtests.scripted import servers_alive, subject
 from tests.tiny import tiny_bundle
 
 PLAN = Plan(users=(1, 2), rounds=2, seconds=0.6, warmup_s=0.2, threads=1, seed=0, margin=0.05)
@@ -27,13 +26,6 @@ def bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny_bundle(tmp_path_factory.mktemp("bundles") / "albert", name="tiny")
 
 
-def is_server(process: psutil.Process) -> bool:
-    try:
-        return "scripted_server" in " ".join(process.cmdline())
-    except (psutil.NoSuchProcess, psutil.ZombieProcess):
-        return False
-
-
 def test_the_order_is_a_b_b_a() -> None:
     assert "".join("AB"[subject] for _, subject in order(4)) == "ABBAABBA"
     assert [round_ for round_, _ in order(3)] == [0, 0, 1, 1, 2, 2]
@@ -45,13 +37,13 @@ def test_a_comparison_visits_in_turn_and_never_both(tmp_path: Path, traffic: Pat
 
     def progress(doing: str, done_s: float) -> None:
         told.append((doing, done_s))
-        alive.append(sum(map(is_server, psutil.Process().children())))
+        alive.append(servers_alive())
 
     subjects = (subject("a", delay_ms=5), subject("b", delay_ms=30))
     visits = compare(subjects, PLAN, payloads=traffic, work=tmp_path, on_progress=progress)
     assert [item.subject for item in visits] == [0, 1, 1, 0]
     assert max(alive) == 1
-    assert psutil.Process().children() == []
+    assert servers_alive() == 0
     seconds = [done_s for _, done_s in told]
     assert seconds == sorted(seconds)
     assert seconds[-1] == pytest.approx(PLAN.load_s)
@@ -78,7 +70,7 @@ def test_a_comparison_visits_in_turn_and_never_both(tmp_path: Path, traffic: Pat
 def test_a_server_that_dies_ends_the_comparison(tmp_path: Path, traffic: Path) -> None:
     with pytest.raises(Failure, match=r"(?s)server of b ended by itself \(exit code 3\).*out of memory"):
         compare((subject("a"), subject("b", die_after=20)), replace(PLAN, users=(1,)), payloads=traffic, work=tmp_path)
-    assert psutil.Process().children() == []
+    assert servers_alive() == 0
 
 
 def test_a_bundle_is_described_by_its_manifest_and_files(bundle: Path, tmp_path: Path) -> None:
