@@ -28,7 +28,7 @@ from finetune.options import (
     SkipBadRows,
     TextColumn,
 )
-from finetune.reader import DataOptions
+from labelled.reader import DataOptions
 
 app = typer.Typer()
 DEFAULT = TrainingConfig()
@@ -254,8 +254,8 @@ def finetune(
         skip_bad_rows=skip_bad_rows,
     )
     from finetune.inputs import read_inputs
-    from finetune.labels import parse_renames
     from finetune.targets import check_checkpoint, check_log
+    from labelled.labels import parse_renames
 
     check_checkpoint(out, overwrite=overwrite)
     log = log or out.absolute().with_name(f"{out.absolute().name}.log.jsonl")
@@ -329,10 +329,10 @@ def evaluate(
 
     from contract.errors import DataError
     from finetune.evaluate import evaluate_file
-    from finetune.labels import parse_renames
     from finetune.progress import counting
     from finetune.report import print_figures
     from finetune.scorer import open_scorer
+    from labelled.labels import parse_renames
 
     if not data.exists():
         raise DataError(f"{data} does not exist.")

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from finetune.labels import LabelSet
-from finetune.metrics import evaluate_logits
-from finetune.reader import DataOptions, read_dataset
 from finetune.rows import encode_rows, targets_of
 from finetune.scorer import Scorer, score_texts
+from labelled.labels import LabelSet
+from labelled.metrics import evaluate_logits
+from labelled.reader import DataOptions, read_dataset
 
 
 def evaluate_file(

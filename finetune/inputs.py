@@ -8,9 +8,9 @@ from pathlib import Path
 
 from contract.errors import DataError, UsageError
 from contract.scores import ProblemType
-from finetune.labels import LabelSet
-from finetune.reader import DataOptions, Dataset, Row, read_dataset
 from finetune.split import same_text, split_rows
+from labelled.labels import LabelSet
+from labelled.reader import DataOptions, Dataset, Row, read_dataset
 
 REGRESSION_LABEL = "score"
 """Name of the one output of a regression model."""

@@ -12,7 +12,7 @@ from contract.encoding import Ids, TextEncoder
 from contract.errors import BundleError
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import Array
-from finetune.labels import recorded_renames
+from labelled.labels import recorded_renames
 
 
 class OnnxScorer:

@@ -14,8 +14,8 @@ import torch
 from encoders.precision import Precision
 from finetune.config import TrainingConfig
 from finetune.loop import Evaluation, Progress
-from finetune.reader import DataOptions
 from finetune.start import Start
+from labelled.reader import DataOptions
 
 
 def look_of(evaluation: Evaluation) -> dict[str, Any]:

@@ -11,8 +11,8 @@ import numpy.typing as npt
 
 from contract.encoding import EncodedText, TextEncoder
 from contract.scores import ProblemType
-from finetune.labels import LabelSet
-from finetune.reader import Row
+from labelled.labels import LabelSet
+from labelled.reader import Row
 
 CHUNK_ROWS = 2048
 """Rows that are tokenised between two signs of life."""

@@ -17,14 +17,14 @@ from encoders.training import MetricLog, count_parameters, seed_everything
 from finetune.config import TrainingConfig
 from finetune.inputs import Inputs
 from finetune.loop import Evaluation, Figures, Progress, Step, train
-from finetune.metrics import evaluate_logits
 from finetune.progress import TrainingBar, counting, say
-from finetune.reader import DataOptions
 from finetune.record import look_of, run_record
 from finetune.rows import EncodedRows, encode_rows, targets_of
 from finetune.scorer import score_texts
 from finetune.start import Start
 from finetune.torch_scorer import TorchScorer
+from labelled.metrics import evaluate_logits
+from labelled.reader import DataOptions
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from contract.scores import ProblemType
-from finetune.reader import Row
+from labelled.reader import Row
 
 QUANTILES = 10
 """Regression targets are stratified by this many bins of equal size."""

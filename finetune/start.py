@@ -15,9 +15,9 @@ from encoders.presets import PRESETS, preset
 from encoders.training import seed_everything
 from finetune.config import TrainingConfig
 from finetune.inputs import Inputs, with_labels
-from finetune.labels import LabelSet, recorded_renames
 from finetune.progress import say
 from finetune.tokenizer import Kind, train_tokenizer
+from labelled.labels import LabelSet, recorded_renames
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -15,7 +15,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 
 from contract.errors import UsageError
 from contract.tokenizer_files import add_family_template, special_tokens
-from finetune.reader import Row
+from labelled.reader import Row
 
 Kind = Literal["bpe", "unigram", "wordpiece"]
 KINDS: tuple[Kind, ...] = get_args(Kind)

@@ -15,7 +15,7 @@ from contract.scores import Array
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.heads import SequenceClassifier
 from encoders.precision import Precision, autocast, training_device
-from finetune.labels import recorded_renames
+from labelled.labels import recorded_renames
 
 
 class TorchScorer:

@@ -12,17 +12,18 @@ ROOT = Path(__file__).parent.parent
 # room: (rooms it may import, other packages it may import beside the standard library)
 TABLE: dict[str, tuple[set[str], set[str]]] = {
     "contract": (set(), {"numpy", "tokenizers"}),
+    "labelled": ({"contract"}, {"numpy", "pyarrow", "sklearn"}),
     "encoders": ({"contract"}, {"torch", "safetensors", "numpy"}),
     "pretrain": (
         {"contract", "encoders"},
         {"torch", "numpy", "tokenizers", "pyarrow", "datasketch", "sentencepiece", "matplotlib", "typer", "rich"},
     ),
     "finetune": (
-        {"contract", "encoders"},
+        {"contract", "labelled", "encoders"},
         {"torch", "numpy", "tokenizers", "pyarrow", "sklearn", "onnxruntime", "typer", "rich"},
     ),
     "export": (
-        {"contract", "encoders"},
+        {"contract", "labelled", "encoders"},
         {"torch", "numpy", "onnx", "onnxruntime", "tokenizers", "typer", "rich"},
     ),
     "service": (

@@ -5,7 +5,7 @@ import pytest
 
 from contract.errors import DataError, UsageError
 from finetune.inputs import Inputs, read_inputs
-from finetune.reader import DataOptions
+from labelled.reader import DataOptions
 
 Write = Callable[[str, str | bytes], Path]
 TRAIN = "text,label\n" + "".join(f"text {n},{'ab'[n % 2]}\n" for n in range(40))

@@ -13,11 +13,11 @@ from contract.errors import Failure
 from encoders.heads import SequenceClassifier
 from finetune.batches import epoch_batches
 from finetune.config import TrainingConfig
-from finetune.labels import LabelSet
 from finetune.loop import Evaluation, Figures, Progress, Step, train
 from finetune.losses import summed_loss
-from finetune.reader import Row
 from finetune.rows import EncodedRows, encode_rows, targets_of
+from labelled.labels import LabelSet
+from labelled.reader import Row
 from tests.tiny import tiny_config, tiny_model, tiny_tokenizer
 
 LABELS = ("bad", "good")

@@ -11,7 +11,7 @@ from contract.encoding import Ids, TextEncoder
 from contract.errors import DataError
 from finetune.evaluate import evaluate_file
 from finetune.predictions import count_rows, write_predictions
-from finetune.reader import DataOptions
+from labelled.reader import DataOptions
 from tests.tiny import tiny_tokenizer
 
 Write = Callable[[str, str | bytes], Path]

@@ -17,10 +17,10 @@ from finetune.config import TrainingConfig
 from finetune.evaluate import evaluate_file
 from finetune.inputs import read_inputs
 from finetune.predictions import write_predictions
-from finetune.reader import DataOptions
 from finetune.run import Finished, run_training
 from finetune.scorer import open_scorer
 from finetune.start import open_start
+from labelled.reader import DataOptions
 from tests.tiny import tiny_checkpoint
 
 Write = Callable[[str, str | bytes], Path]

@@ -3,8 +3,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.reader import Row
 from finetune.split import same_text, split_rows
+from labelled.reader import Row
 
 
 def rows(items: list[tuple[str, str]]) -> list[Row]:

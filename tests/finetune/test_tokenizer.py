@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from contract.tokenizer_files import special_tokens
-from finetune.reader import Row
 from finetune.tokenizer import KINDS, Kind, train_tokenizer
+from labelled.reader import Row
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"the {word} number {n % 7} is a good {word}, is it not?" for n in range(40) for word in ("first", "other")]

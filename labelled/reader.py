@@ -22,7 +22,7 @@ from contract.encoding import Text
 from contract.errors import DataError
 from contract.scores import ProblemType
 from contract.storage import sha256_file
-from finetune.tables import Number, Record, Table, kind_name, open_table, pick
+from labelled.tables import Number, Record, Table, kind_name, open_table, pick
 
 PAIR_COLUMNS = (
     ("text", "text_pair"),

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from contract.errors import DataError, UsageError
-from finetune.reader import Dataset, Row
+from labelled.reader import Dataset, Row
 
 SHOWN_LABELS = 10
 

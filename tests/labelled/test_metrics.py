@@ -11,7 +11,7 @@ from sklearn.metrics import f1_score
 from torch.nn import functional
 
 from finetune.config import METRICS
-from finetune.metrics import average_ranks, correlation, evaluate_logits, is_better, mean_loss
+from labelled.metrics import average_ranks, correlation, evaluate_logits, is_better, mean_loss
 
 LABELS = ("a", "b", "c")
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from contract.errors import DataError, UsageError
 from contract.scores import ProblemType
-from finetune.reader import DataOptions, Dataset, RowReader, read_dataset
+from labelled.reader import DataOptions, Dataset, RowReader, read_dataset
 
 Write = Callable[[str, str | bytes], Path]
 

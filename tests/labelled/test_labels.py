@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contract.errors import DataError, UsageError
-from finetune.labels import LabelSet, in_order, parse_renames, recorded_renames
-from finetune.reader import Dataset, Problems, Row
+from labelled.labels import LabelSet, in_order, parse_renames, recorded_renames
+from labelled.reader import Dataset, Problems, Row
 
 
 def dataset(*labels: str, name: str = "train.csv") -> Dataset:

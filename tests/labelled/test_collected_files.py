@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from contract.errors import DataError
-from finetune.labels import LabelSet
-from finetune.reader import DataOptions, Dataset, read_dataset
+from labelled.labels import LabelSet
+from labelled.reader import DataOptions, Dataset, read_dataset
 
 ROOT = Path(__file__).parents[2]
 
@@ -138,7 +138,7 @@ def test_a_label_that_train_never_had_is_named_with_file_and_row(cases: Path) ->
 
 def test_reading_does_not_depend_on_the_locale(cases: Path) -> None:
     code = (
-        "import sys; from pathlib import Path; from finetune.reader import *; "
+        "import sys; from pathlib import Path; from labelled.reader import *; "
         "rows = iter(RowReader(Path(sys.argv[1]), DataOptions(encoding=sys.argv[2]), None)); "
         "sys.stdout.buffer.write(next(rows).text.encode())"
     )
