@@ -1,13 +1,13 @@
 """A dev set out of the training rows: stratified, seeded, and never the same text on both sides.
 
 A random split of data with repeated texts measures memory. So rows are grouped by their text (case and white space
-aside) and a group goes to one side as a whole. A class with one group stays in train, where it can be learned.
+aside) and a group goes to one side as a whole. Every class keeps at least one group in train, where it can be learned.
 """
 
 from __future__ import annotations
 
 import random
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 import numpy as np
@@ -33,30 +33,38 @@ def split_rows(
     generator = random.Random(seed)
     strata: dict[object, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     home: dict[str, object] = {}
+    classes: dict[str, set[str]] = defaultdict(set)  # of each text: more than one where the file contradicts itself
     for index, (row, stratum) in enumerate(zip(rows, _strata(rows, problem_type), strict=True)):
         key = same_text(row)
         # a text with two labels belongs to the class that it is first seen in
         strata[home.setdefault(key, stratum)][key].append(index)
+        classes[key].update(row.labels)
+    in_train = Counter(label for labels in classes.values() for label in labels)
     dev: set[int] = set()
     for groups in strata.values():
-        dev.update(_draw(list(groups.values()), fraction, generator))
+        for key in _draw({key: len(group) for key, group in groups.items()}, fraction, generator):
+            if all(in_train[label] > 1 for label in classes[key]):
+                in_train.subtract(classes[key])
+                dev.update(groups[key])
     return (
         tuple(row for index, row in enumerate(rows) if index not in dev),
         tuple(row for index, row in enumerate(rows) if index in dev),
     )
 
 
-def _draw(groups: list[list[int]], fraction: float, generator: random.Random) -> list[int]:
-    """Row indices of whole groups that make up about ``fraction`` of one class, at least one group if two exist."""
-    if len(groups) < 2 or fraction <= 0:
+def _draw(sizes: dict[str, int], fraction: float, generator: random.Random) -> list[str]:
+    """Texts whose rows make up about ``fraction`` of one class, at least one text if two exist."""
+    if len(sizes) < 2 or fraction <= 0:
         return []
-    generator.shuffle(groups)
-    wanted = max(1, round(fraction * sum(map(len, groups))))
-    taken: list[int] = []
-    for group in groups:
-        if len(taken) + len(group) <= wanted:
-            taken += group
-    return taken or min(groups, key=len)
+    keys = list(sizes)
+    generator.shuffle(keys)
+    wanted = max(1, round(fraction * sum(sizes.values())))
+    taken: list[str] = []
+    for key in keys:
+        if sizes[key] <= wanted:
+            taken.append(key)
+            wanted -= sizes[key]
+    return taken or [min(keys, key=sizes.__getitem__)]
 
 
 def _strata(rows: Sequence[Row], problem_type: ProblemType) -> list[object]:
