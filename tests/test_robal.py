@@ -2,12 +2,14 @@
 
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from contract.errors import OUTCOMES, BundleError, Interrupted, TextTooLong, listing, outcome
 from robal import COMMANDS
+from tests.test_architecture import TABLE
 
 ROOT = Path(__file__).parent.parent
 
@@ -70,3 +72,13 @@ def test_the_nearest_listed_ancestor_decides_the_outcome() -> None:
 def test_long_listings_are_cut_with_a_count() -> None:
     assert listing(["b", "a"]) == "'a', 'b'"
     assert listing(range(12)).endswith("and 2 more")
+
+
+def test_the_wheel_holds_every_file_of_the_product(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
+    subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
+    (wheel,) = tmp_path.glob("*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
+    files = [path for room in TABLE for path in (ROOT / room).rglob("*") if path.is_file()]
+    product = {str(path.relative_to(ROOT)) for path in files if path.suffix != ".pyc"}
+    assert packed == product | {"robal.py"}
