@@ -94,6 +94,14 @@ class Graph:
         product = self.op("MatMul", x, self.weight(layer.weight, transposed=True))
         return self.op("Add", product, self.weight(layer.bias))
 
+    def linears(self, x: str, layers: Sequence[nn.Linear]) -> tuple[str, ...]:
+        """Several linear layers of one input."""
+        return tuple(self.linear(x, layer) for layer in layers)
+
+    def embedding(self, table: Tensor, rows: str) -> str:
+        """Rows of a table."""
+        return self.op("Gather", self.weight(table), rows)
+
     def layer_norm(self, x: str, layer: nn.LayerNorm) -> str:
         """Normalisation of the last axis."""
         return self.op(

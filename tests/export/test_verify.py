@@ -216,10 +216,12 @@ def limit_the_length(folder: Path) -> None:
     """Right for short texts, such as the author's examples."""
 
     def change(proto: onnx.ModelProto) -> None:
-        index, node = next((i, node) for i, node in enumerate(proto.graph.node) if node.op_type == "Slice")
-        proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array([6]), "six"))
-        proto.graph.node.insert(index, onnx.helper.make_node("Min", [node.input[2], "six"], ["short"], name="short"))
-        node.input[2] = "short"
+        node = next(node for node in proto.graph.node if "position" in node.input[0])
+        for name, value in (("zero", [0]), ("six", [6])):
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(np.array(value), name))
+        cut = onnx.helper.make_node("Slice", [node.input[0], "zero", "six"], ["short"], name="short")
+        proto.graph.node.insert(0, cut)
+        node.input[0] = "short"
 
     edit(folder, change)
 
