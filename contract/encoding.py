@@ -129,18 +129,23 @@ class TextEncoder:
 
     def pad(self, encoded: Sequence[EncodedText]) -> dict[str, Ids]:
         """Arrays (batch, seq) named as the model's inputs, padded on the right to the longest text."""
-        shape = (len(encoded), max(len(item.input_ids) for item in encoded))
-        batch = {
-            "input_ids": np.full(shape, self.pad_token_id, dtype=np.int64),
-            "attention_mask": np.zeros(shape, dtype=np.int64),
-            "token_type_ids": np.zeros(shape, dtype=np.int64),
-        }
-        for row, item in enumerate(encoded):
-            length = len(item.input_ids)
-            batch["input_ids"][row, :length] = item.input_ids
-            batch["attention_mask"][row, :length] = 1
-            batch["token_type_ids"][row, :length] = item.token_type_ids
-        return batch
+        return padded(encoded, self.pad_token_id)
+
+
+def padded(encoded: Sequence[EncodedText], pad_token_id: int) -> dict[str, Ids]:
+    """Arrays (batch, seq) named as the model's inputs, padded on the right to the longest text."""
+    shape = (len(encoded), max(len(item.input_ids) for item in encoded))
+    batch = {
+        "input_ids": np.full(shape, pad_token_id, dtype=np.int64),
+        "attention_mask": np.zeros(shape, dtype=np.int64),
+        "token_type_ids": np.zeros(shape, dtype=np.int64),
+    }
+    for row, item in enumerate(encoded):
+        length = len(item.input_ids)
+        batch["input_ids"][row, :length] = item.input_ids
+        batch["attention_mask"][row, :length] = 1
+        batch["token_type_ids"][row, :length] = item.token_type_ids
+    return batch
 
 
 def blind_to_special_tokens(tokenizer: Tokenizer) -> Tokenizer:

@@ -1,64 +1,97 @@
-"""The model behind the service: arrays in, logits out. One interface, one real engine.
+"""The model behind the service: encoded texts in, logits out. One interface, one real engine.
 
-An engine is called from one thread at a time and may block; the service keeps it off the event loop.
+An engine may block, so the service keeps it off the event loop; it may be called from as many threads at once as it
+has instances.
+
+The graph computes real tokens only, whatever the padding of its inputs (``export/graph.py``); what still grows with
+padding is the rectangle of attention. So texts of a call are sorted by length and cut into groups, and the memory of a
+call is bounded by the size of a group and not by the traffic.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
-from contract.encoding import Ids
+from contract.encoding import EncodedText, padded
 from contract.errors import BundleError, EngineFailure, listing
 from contract.manifest import Manifest
-from service.scheduler import Logits
 
 if TYPE_CHECKING:
     import onnxruntime as ort
+
+Logits: TypeAlias = npt.NDArray[np.float32]
+
+GROUP_TOKENS = 1024
+"""Most real tokens of one run of the graph, one longer text aside. From a few hundred on, more make nothing faster."""
+MAX_PADDING_SHARE = 0.5
+"""Most of a group's rectangle that may be padding: only attention works on it, a small part of the arithmetic."""
 
 
 class Engine(Protocol):
     """Computes logits."""
 
-    def run(self, batch: Mapping[str, Ids]) -> Logits:
-        """Logits of a padded batch.
+    instances: int
+    """How many calls may run at once."""
 
-        Args:
-            batch: ``input_ids``, ``attention_mask`` (1 = real token) and ``token_type_ids``, each (batch, seq) int64.
-
-        Returns:
-            (batch, labels) float32.
-        """
+    def run(self, texts: Sequence[EncodedText]) -> Logits:
+        """Logits (texts, labels) float32, in the order of the texts, each as if it were alone."""
 
     def close(self) -> None:
         """Give the memory back; ``run`` fails from now on."""
 
 
-class OnnxEngine:
-    """One onnxruntime session on the CPU.
+def groups(lengths: Sequence[int]) -> Iterator[list[int]]:
+    """Indices of the texts that run together, longest first; every text is in one group.
 
-    What is set, and what it costs:
+    Args:
+        lengths: tokens of each text.
+    """
+    group: list[int] = []
+    tokens = 0
+    for index in sorted(range(len(lengths)), key=lambda index: -lengths[index]):
+        tokens += lengths[index]
+        cells = (len(group) + 1) * lengths[group[0]] if group else 0
+        if group and (tokens > GROUP_TOKENS or cells - tokens > MAX_PADDING_SHARE * cells):
+            yield group
+            group, tokens = [], lengths[index]
+        group.append(index)
+    if group:
+        yield group
+
+
+def attention_cells(lengths: Sequence[int]) -> int:
+    """Cells of the rectangles that ``groups`` makes of texts; those beyond the real tokens are padding."""
+    return sum(len(group) * lengths[group[0]] for group in groups(lengths))
+
+
+class OnnxEngine:
+    """One onnxruntime session on the CPU, shared by all instances, so that the weights are in memory once.
+
+    What is set, and what it costs (docs/engine.md has the measurements):
 
     - Threads are counted explicitly: the default is one per core of the host, whatever a container may use.
-      They do not spin while they wait, because tokenisation and HTTP run on the same cores.
+      They do not spin while they wait, because tokenisation, HTTP and other instances run on the same cores.
     - Memory patterns are off: one is kept for every shape ever seen, and each batch of texts is another shape.
-    - The memory arena stays on. It keeps the memory of the largest batch it has seen, and the scheduler's budget of
-      positions bounds that; without it each call would cost about a twentieth more processor time.
+    - The memory arena is off: it would keep the memory of the largest call for ever, once per instance.
+    - Weights are packed for the processor at load time ("prepacking"), which is the default and stays on.
 
     Args:
         folder: the bundle.
         manifest: its manifest.
         precision: which of its graphs.
         threads: threads of one call, at least 1.
+        instances: calls that may run at once, at least 1.
 
     Raises:
         BundleError: no such precision, a file that onnxruntime cannot load, or tensors that are not the manifest's.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, *, precision: str, threads: int) -> None:
+    def __init__(self, folder: Path, manifest: Manifest, *, precision: str, threads: int, instances: int = 1) -> None:
         import onnxruntime as ort  # here, because the supervising process imports this module and never computes
 
         path = folder / manifest.graph(precision).file
@@ -66,7 +99,7 @@ class OnnxEngine:
         options.intra_op_num_threads = threads
         options.inter_op_num_threads = 1
         options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.enable_cpu_mem_arena = True
+        options.enable_cpu_mem_arena = False
         options.enable_mem_pattern = False
         options.log_severity_level = 4  # only what ends the process: its errors reach the caller as exceptions
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -80,19 +113,26 @@ class OnnxEngine:
             raise BundleError(f"{path} wants the inputs {listing(known)}, which no text encoding gives.")
         if "logits" not in outputs:
             raise BundleError(f"{path} has the outputs {listing(outputs)}; 'logits' was expected.")
+        self.instances = instances
         self._labels = len(manifest.labels)
+        self._pad_token_id = manifest.pad_token_id
         self._session: ort.InferenceSession | None = session
 
-    def run(self, batch: Mapping[str, Ids]) -> Logits:
-        """Logits (batch, labels); see ``Engine``."""
-        if self._session is None:
+    def run(self, texts: Sequence[EncodedText]) -> Logits:
+        """See ``Engine.run``."""
+        session = self._session
+        if session is None:
             raise EngineFailure("the engine is closed.")
-        (logits,) = self._session.run(["logits"], {name: batch[name] for name in self._inputs})
-        expected = (len(batch["input_ids"]), self._labels)
-        if logits.shape != expected:
-            raise EngineFailure(f"the graph gave logits {logits.shape}; {expected} was expected.")
-        return np.asarray(logits, dtype=np.float32)
+        answers = np.empty((len(texts), self._labels), np.float32)
+        for group in groups([len(text.input_ids) for text in texts]):
+            batch = padded([texts[index] for index in group], self._pad_token_id)
+            (logits,) = session.run(["logits"], {name: batch[name] for name in self._inputs})
+            expected = (len(group), self._labels)
+            if logits.shape != expected:
+                raise EngineFailure(f"the graph gave logits {logits.shape}; {expected} was expected.")
+            answers[group] = logits
+        return answers
 
     def close(self) -> None:
-        """Drop the session."""
+        """Drop the session, when the calls in progress have ended."""
         self._session = None

@@ -1,15 +1,15 @@
 """Batches over concurrent requests, bounded in tokens.
 
-Pure asyncio: it knows neither HTTP nor ONNX. The engine is one coroutine function from encoded texts to logits, and
-one batch is in flight at a time, so that everything that arrives meanwhile can share the next one. Nothing waits
-for a window to close: with an idle engine a lone text starts at once.
+Pure asyncio: it knows neither HTTP nor ONNX. The engine is one coroutine function from encoded texts to logits; as
+many calls as it has instances are in flight, and everything that arrives meanwhile can share the next one. Nothing
+waits for a window to close: with an idle engine a lone text starts at once.
 
-- A batch starts with the text that has waited longest and takes the waiting texts nearest to it in length, as long
-  as the padded size stays within the budget and the padding itself stays small. On a CPU a padded position costs
-  as much as a real one, so a batch that pads a lot is slower than two that do not.
-- The queue is bounded in tokens, because tokens are what the engine needs time for.
-- Each text stands alone: when a batch fails, its texts are tried again one by one, and only those that fail alone
-  are answered with the failure. Whoever was accepted is answered.
+- A batch is what the fair queue says is next, up to a budget of tokens, because tokens are what the engine needs time
+  for. When several instances are idle, the waiting texts are divided between them.
+- The queue is bounded in tokens. A request whose deadline cannot be met, as far as the calls so far tell, is refused
+  when it arrives; one whose deadline has passed while it waited is answered so, before anything is computed for it.
+- Each text stands alone: a batch that fails is halved and tried again, until only the texts that fail alone are
+  answered with the failure. Whoever was accepted is answered.
 - A text whose caller has gone leaves the queue at once.
 """
 
@@ -17,27 +17,24 @@ from __future__ import annotations
 
 import asyncio
 import time
-from bisect import bisect_left, insort
-from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from contract.encoding import EncodedText
-from contract.errors import EngineFailure, Overloaded, TooLarge, Unavailable
+from contract.errors import DeadlineExceeded, EngineFailure, Overloaded, TooLarge, Unavailable
+from service.cost import CostModel
+from service.engine import Logits
+from service.fair_queue import Entry, FairQueue, Flow
 
-Logits: TypeAlias = npt.NDArray[np.float32]
 Run: TypeAlias = Callable[[Sequence[EncodedText]], Awaitable[Logits]]
 """Encoded texts to logits (batch, labels)."""
 
-MAX_PADDING_SHARE = 0.25
-"""Most of a batch that may be padding; a batch also may hold ``FREE_PADDING`` padded positions in any case."""
-FREE_PADDING = 32
-"""Padded positions that cost less than another engine call."""
 LONGEST_RETRY_AFTER_S = 60.0
+SMALLEST_SHARE = 64
+"""Tokens below which dividing work between instances costs more than it gains."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,9 +42,9 @@ class Limits:
     """What the scheduler may hold and send at once."""
 
     max_batch_tokens: int
-    """Positions of one batch, padding included."""
+    """Tokens of one engine call; a single longer text goes alone."""
     max_batch_items: int
-    """Texts of one batch."""
+    """Texts of one engine call."""
     max_queue_tokens: int
     """Tokens that may wait; more is refused."""
 
@@ -58,11 +55,14 @@ class Observer(Protocol):
     def queue_changed(self, tokens: int) -> None:
         """The number of waiting tokens is now ``tokens``."""
 
-    def batch_done(self, items: int, tokens: int, positions: int, seconds: float) -> None:
-        """The engine was called for ``items`` texts of together ``tokens`` tokens in ``positions`` positions."""
+    def batch_done(self, lengths: Sequence[int], seconds: float) -> None:
+        """The engine was called for texts of these lengths."""
 
     def batch_failed(self) -> None:
         """An engine call ended without usable logits."""
+
+    def deadline_missed(self, texts: int) -> None:
+        """Texts were answered with DeadlineExceeded instead of being computed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,21 +74,23 @@ class Computed:
     queue_s: float
     """Time in which none of the request's texts was in the engine."""
     engine_s: float
-    """Time of the engine calls that held a text of the request."""
+    """Time in which at least one was."""
 
 
 @dataclass(eq=False, slots=True)
 class _Ticket:
-    """One request: its texts may end up in several batches."""
+    """One request: its texts may end up in several batches, also at the same time."""
 
+    deadline: float | None
     engine_s: float = 0.0
+    running: int = 0
+    since: float = 0.0
 
 
 @dataclass(eq=False, slots=True)
 class _Item:
-    """One waiting text."""
+    """One text."""
 
-    order: int
     encoded: EncodedText
     ticket: _Ticket
     answer: asyncio.Future[Logits] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -105,53 +107,77 @@ class Scheduler:
         run: the engine; whatever it raises costs only the text that causes it.
         limits: sizes of a batch and of the queue.
         observer: hears about the queue and about batches.
+        instances: engine calls that may be in flight at once.
         clock: seconds, monotonic.
     """
 
     def __init__(
-        self, run: Run, *, limits: Limits, observer: Observer, clock: Callable[[], float] = time.monotonic
+        self,
+        run: Run,
+        *,
+        limits: Limits,
+        observer: Observer,
+        instances: int = 1,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.limits = limits
-        self.queued_tokens = 0
         self._run = run
         self._observer = observer
+        self._instances = instances
         self._clock = clock
-        self._arrivals = 0
-        self._waiting: OrderedDict[int, _Item] = OrderedDict()  # by arrival
-        self._by_length: list[tuple[int, int]] = []  # (length, arrival), sorted
-        self._in_flight: list[_Item] = []
-        self._worker: asyncio.Task[None] | None = None
+        self._queue: FairQueue[_Item] = FairQueue()
+        self._cost = CostModel()
+        self._calls: set[asyncio.Task[None]] = set()
+        self._computing_tokens = 0
+        self._dispatching = False
         self._closed = False
-        self._seconds_per_token: float | None = None
 
-    async def submit(self, encoded: Sequence[EncodedText]) -> Computed:
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens that wait."""
+        return self._queue.tokens
+
+    async def submit(
+        self, encoded: Sequence[EncodedText], *, timeout_s: float | None = None, weight: float = 1.0
+    ) -> Computed:
         """Compute the texts of one request; ends when all are answered, or at the first that cannot be.
+
+        Args:
+            encoded: the texts.
+            timeout_s: how long the caller can wait; None: as long as it takes.
+            weight: share of the engine, relative to the other requests that wait.
 
         Raises:
             TooLarge: the request alone exceeds the queue, so that another try cannot help.
             Overloaded: no room in the queue now.
+            DeadlineExceeded: the answer would come too late.
             Unavailable: the scheduler is closed.
             EngineFailure: the engine could not compute one of the texts.
         """
         started = self._clock()
-        ticket = _Ticket()
-        items = self._admit(encoded, ticket)
+        self._check_room(sum(len(item.input_ids) for item in encoded))
+        ticket = _Ticket(None if timeout_s is None else started + timeout_s)
+        entries = self._admit(encoded, ticket, Flow(weight))
+        if not self._dispatching:  # at the end of this turn of the loop: what arrives in one turn shares a batch
+            self._dispatching = True
+            asyncio.get_running_loop().call_soon(self._dispatch)
         try:
-            rows = await asyncio.gather(*(item.answer for item in items))
+            rows = await asyncio.gather(*(entry.payload.answer for entry in entries))
         finally:
-            for item in items:
-                self._withdraw(item)
+            for entry in entries:
+                self._withdraw(entry)
         elapsed = self._clock() - started
         return Computed(np.stack(rows), max(elapsed - ticket.engine_s, 0.0), ticket.engine_s)
 
     async def close(self) -> None:
         """Accept nothing more and return when everything accepted is answered."""
         self._closed = True
-        if self._worker is not None:
-            await self._worker
+        self._dispatch()
+        while self._calls:
+            await asyncio.wait(self._calls)
+            await asyncio.sleep(0)  # lets the call after it start
 
-    def _admit(self, encoded: Sequence[EncodedText], ticket: _Ticket) -> list[_Item]:
-        tokens = sum(len(item.input_ids) for item in encoded)
+    def _check_room(self, tokens: int) -> None:
         limit = self.limits.max_queue_tokens
         if self._closed:
             raise Unavailable("the service is stopping; send the request to another instance.")
@@ -161,118 +187,116 @@ class Scheduler:
                 field="inputs",
             )
         if self.queued_tokens + tokens > limit:
+            wait_s = self._cost.seconds(self.queued_tokens) / self._instances
             raise Overloaded(
                 f"the queue is full ({self.queued_tokens} of {limit} tokens); try again after the time in Retry-After.",
-                retry_after_s=self._retry_after_s(),
+                retry_after_s=min(max(wait_s, 1.0), LONGEST_RETRY_AFTER_S),
             )
-        items = []
-        for item in encoded:
-            self._arrivals += 1
-            items.append(_Item(self._arrivals, item, ticket))
-            self._waiting[self._arrivals] = items[-1]
-            insort(self._by_length, (items[-1].length, self._arrivals))
-        self._count(tokens)
-        if self._worker is None:
-            self._worker = asyncio.create_task(self._work())
-        return items
 
-    def _withdraw(self, item: _Item) -> None:
-        """Take a text out of the queue, if it still is there."""
-        item.answer.cancel()
-        if item.answer.done() and not item.answer.cancelled():
-            item.answer.exception()  # marks it as seen: another text of the request already failed
-        if self._waiting.pop(item.order, None) is not None:
-            del self._by_length[bisect_left(self._by_length, (item.length, item.order))]
-            self._count(-item.length)
-
-    def _count(self, tokens: int) -> None:
-        self.queued_tokens += tokens
+    def _admit(self, encoded: Sequence[EncodedText], ticket: _Ticket, flow: Flow) -> list[Entry[_Item]]:
+        """Queue the texts, unless the last of them cannot be done in time."""
+        entries = [self._queue.push(_Item(item, ticket), tokens=len(item.input_ids), flow=flow) for item in encoded]
+        if ticket.deadline is not None and entries:
+            ahead = self._queue.tokens_before(entries[-1].tag) + self._computing_tokens
+            wait_s = self._cost.seconds(ahead) / self._instances
+            if self._clock() + wait_s > ticket.deadline:
+                for entry in entries:
+                    self._queue.remove(entry)
+                self._observer.deadline_missed(len(entries))
+                raise DeadlineExceeded(
+                    f"the answer would take about {wait_s * 1e3:.0f} ms, which is more than the request allows; "
+                    "allow more time, send fewer texts, or try again later."
+                )
         self._observer.queue_changed(self.queued_tokens)
+        return entries
 
-    def _retry_after_s(self) -> float:
-        """When the queue will have been worked off, as far as the recent speed tells."""
-        return min(max(self.queued_tokens * (self._seconds_per_token or 0.0), 1.0), LONGEST_RETRY_AFTER_S)
+    def _withdraw(self, entry: Entry[_Item]) -> None:
+        """Take a text out of the queue, if it still is there."""
+        answer = entry.payload.answer
+        answer.cancel()
+        if answer.done() and not answer.cancelled():
+            answer.exception()  # marks it as seen: another text of the request already failed
+        if entry.waiting:
+            self._queue.remove(entry)
+            self._observer.queue_changed(self.queued_tokens)
 
-    async def _work(self) -> None:
-        try:
-            while self._waiting:
-                self._in_flight = [item for item in self._take() if not item.answer.done()]  # done: its caller has gone
-                if self._in_flight:
-                    await self._compute(self._in_flight)
-        finally:
-            self._worker = None  # here and not in a callback: whoever comes next must see that nobody works
-            for item in [*self._in_flight, *self._waiting.values()]:  # none, unless the loop ends or a defect is above
-                self._settle(item, EngineFailure("the scheduler ended before the text was computed."))
-                self._withdraw(item)
-
-    def _take(self) -> list[_Item]:
-        """Remove the next batch from the queue: the oldest text and its neighbours in length."""
-        head = next(iter(self._waiting.values()))
-        place = bisect_left(self._by_length, (head.length, head.order))
-        low, high = place, place + 1  # the batch is by_length[low:high]
-        longest, total = head.length, head.length
-        shorter, longer = True, True
-        while (shorter or longer) and high - low < self.limits.max_batch_items:
-            below = self._by_length[low - 1][0] if shorter and low > 0 else None
-            above = self._by_length[high][0] if longer and high < len(self._by_length) else None
-            if below is None and above is None:
-                break
-            upwards = below is None or (above is not None and above - head.length < head.length - below)
-            candidate = above if upwards else below
-            assert candidate is not None
-            positions = (high - low + 1) * max(longest, candidate)
-            padding = positions - total - candidate
-            fits = positions <= self.limits.max_batch_tokens and padding <= max(
-                FREE_PADDING, MAX_PADDING_SHARE * positions
+    def _dispatch(self) -> None:
+        """Start a call for each idle instance while texts wait."""
+        self._dispatching = False
+        while len(self._queue) and len(self._calls) < self._instances:
+            share = -(-self._queue.tokens // (self._instances - len(self._calls)))
+            taken = self._queue.take(
+                max_tokens=min(self.limits.max_batch_tokens, max(share, SMALLEST_SHARE)),
+                max_items=self.limits.max_batch_items,
             )
-            if not fits:  # whatever lies further away in this direction fits less
-                shorter, longer = (shorter, False) if upwards else (False, longer)
-                continue
-            low, high = (low, high + 1) if upwards else (low - 1, high)
-            longest, total = max(longest, candidate), total + candidate
-        batch = [self._waiting.pop(order) for _, order in self._by_length[low:high]]
-        del self._by_length[low:high]
-        self._count(-total)
-        return batch
+            self._observer.queue_changed(self.queued_tokens)
+            if batch := [item for item in taken if self._is_wanted(item)]:
+                call = asyncio.create_task(self._call(batch))
+                self._calls.add(call)
+                call.add_done_callback(lambda call, batch=batch: self._ended(call, batch))
 
-    async def _compute(self, batch: list[_Item]) -> None:
+    def _is_wanted(self, item: _Item) -> bool:
+        if item.answer.done():  # its caller has gone
+            return False
+        deadline = item.ticket.deadline
+        if deadline is not None and self._clock() > deadline:
+            self._observer.deadline_missed(1)
+            item.answer.set_exception(DeadlineExceeded("the time that the request allows passed while it waited."))
+            return False
+        return True
+
+    def _ended(self, call: asyncio.Task[None], batch: Sequence[_Item]) -> None:
+        """After each call: whatever ended it, nobody is left waiting and the next one starts."""
+        self._calls.discard(call)
+        error = None if call.cancelled() else call.exception()
+        if error is not None:  # a defect outside of the engine
+            asyncio.get_running_loop().call_exception_handler({"message": "a batch was lost", "exception": error})
+        for item in batch:
+            self._settle(item, EngineFailure("the scheduler ended before the text was computed."))
+        self._dispatch()
+
+    async def _call(self, batch: list[_Item]) -> None:
+        """One place in the engine: a batch, and its halves if it fails."""
+        tickets = {item.ticket for item in batch}
+        tokens = sum(item.length for item in batch)
         started = self._clock()
-        encoded = [item.encoded for item in batch]
+        for ticket in tickets:
+            ticket.running += 1
+            if ticket.running == 1:
+                ticket.since = started
+        self._computing_tokens += tokens
         try:
-            logits = np.asarray(await self._run(encoded))
+            logits = np.asarray(await self._run([item.encoded for item in batch]))
             if logits.ndim != 2 or len(logits) != len(batch):
                 raise EngineFailure(f"the engine gave logits {logits.shape} for {len(batch)} texts.")
+            failure = None
         except Exception as error:  # anything an engine may raise: it must not reach the neighbours
+            failure = error
+        finally:
+            ended = self._clock()
+            self._computing_tokens -= tokens
+            for ticket in tickets:
+                ticket.running -= 1
+                if ticket.running == 0:
+                    ticket.engine_s += ended - ticket.since
+        if failure is not None:
             self._observer.batch_failed()
-            self._charge(batch, started)
             if len(batch) == 1:
-                self._settle(batch[0], error)
+                self._settle(batch[0], failure)
                 return
-            for item in batch:
-                if not item.answer.done():
-                    await self._compute([item])
+            middle = len(batch) // 2
+            for half in (batch[:middle], batch[middle:]):
+                if wanted := [item for item in half if self._is_wanted(item)]:
+                    await self._call(wanted)
             return
-        seconds = self._charge(batch, started)
-        tokens = sum(item.length for item in batch)
-        positions = len(batch) * max(item.length for item in batch)
-        self._observer.batch_done(len(batch), tokens, positions, seconds)
-        speed = seconds / positions
-        self._seconds_per_token = (
-            speed if self._seconds_per_token is None else (4 * self._seconds_per_token + speed) / 5
-        )
+        self._cost.observe(tokens, ended - started)
+        self._observer.batch_done([item.length for item in batch], ended - started)
         for item, row in zip(batch, logits, strict=True):
             if np.isfinite(row).all():
                 self._settle(item, row)
             else:
                 self._observer.batch_failed()
                 self._settle(item, EngineFailure("the engine gave a logit that is not a finite number."))
-
-    def _charge(self, batch: Sequence[_Item], started: float) -> float:
-        """Book the engine's time on each request that had a text in the batch, once."""
-        seconds = self._clock() - started
-        for ticket in {item.ticket for item in batch}:
-            ticket.engine_s += seconds
-        return seconds
 
     @staticmethod
     def _settle(item: _Item, answer: Logits | Exception) -> None:

@@ -49,20 +49,22 @@ def text(length: int, number: int = 0, special: int | None = None) -> EncodedTex
 
 
 class FakeEngine:
-    """Logits are (number, length) of each text. A batch takes ``overhead`` + ``per_position`` x padded positions."""
+    """Logits are (number, length) of each text. A call takes ``overhead`` + ``per_token`` x tokens."""
 
-    def __init__(self, *, overhead: float = 1.0, per_position: float = 0.01) -> None:
+    def __init__(self, *, overhead: float = 1.0, per_token: float = 0.01) -> None:
         self.overhead = overhead
-        self.per_position = per_position
+        self.per_token = per_token
         self.batches: list[list[EncodedText]] = []
-        self.running = 0
+        self.started: list[float] = []
+        self.running = self.most_running = 0
 
     async def __call__(self, batch: Sequence[EncodedText]) -> np.ndarray:
         self.batches.append(list(batch))
+        self.started.append(asyncio.get_running_loop().time())
         self.running += 1
-        assert self.running == 1, "two batches at once"
+        self.most_running = max(self.most_running, self.running)
         try:
-            await asyncio.sleep(self.overhead + self.per_position * positions(batch))
+            await asyncio.sleep(self.overhead + self.per_token * tokens(batch))
         finally:
             self.running -= 1
         if any(BROKEN in item.input_ids for item in batch):
@@ -72,8 +74,8 @@ class FakeEngine:
         return rows
 
 
-def positions(batch: Sequence[EncodedText]) -> int:
-    return len(batch) * max(len(item.input_ids) for item in batch)
+def tokens(batch: Sequence[EncodedText]) -> int:
+    return sum(len(item.input_ids) for item in batch)
 
 
 class Ledger:
@@ -81,26 +83,37 @@ class Ledger:
 
     def __init__(self) -> None:
         self.queue: list[int] = [0]
-        self.done: list[tuple[int, int, int, float]] = []
+        self.done: list[tuple[list[int], float]] = []
         self.failures = 0
+        self.missed = 0
 
     def queue_changed(self, tokens: int) -> None:
         self.queue.append(tokens)
 
-    def batch_done(self, items: int, tokens: int, positions: int, seconds: float) -> None:
-        self.done.append((items, tokens, positions, seconds))
+    def batch_done(self, lengths: Sequence[int], seconds: float) -> None:
+        self.done.append((list(lengths), seconds))
 
     def batch_failed(self) -> None:
         self.failures += 1
 
+    def deadline_missed(self, texts: int) -> None:
+        self.missed += texts
+
 
 def fake_scheduler(
-    engine: Any, *, batch_tokens: int = 64, batch_items: int = 8, queue_tokens: int = 1000, ledger: Ledger | None = None
+    engine: Any,
+    *,
+    batch_tokens: int = 64,
+    batch_items: int = 8,
+    queue_tokens: int = 1000,
+    instances: int = 1,
+    ledger: Ledger | None = None,
 ) -> Scheduler:
     """Call it inside the virtual loop."""
     return Scheduler(
         engine,
         limits=Limits(max_batch_tokens=batch_tokens, max_batch_items=batch_items, max_queue_tokens=queue_tokens),
         observer=ledger or Ledger(),
+        instances=instances,
         clock=asyncio.get_running_loop().time,
     )
