@@ -19,9 +19,9 @@ from contract.encoding import EncodedText, TextEncoder
 from contract.errors import TextTooLong, Unavailable
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import ranked, scores_from_logits
-from service.engine import Engine, OnnxEngine
+from service.engine import Engine, Logits, OnnxEngine, attention_cells
 from service.metrics import Metrics
-from service.scheduler import Limits, Logits, Scheduler
+from service.scheduler import Limits, Scheduler
 from service.schemas import (
     BundleInfo,
     ClassifyRequest,
@@ -39,6 +39,8 @@ logger = logging.getLogger("robal.service")
 
 TOKENISER_THREADS = 2
 """Enough that one huge text does not hold up the others; the library itself spreads a list over the processors."""
+WEIGHTS = {"low": 0.25, "normal": 1.0, "high": 4.0}
+"""Share of the engine of a request that waits beside others."""
 
 _T = TypeVar("_T")
 
@@ -66,12 +68,14 @@ def load_model(settings: Settings) -> Model:
     """Open the bundle that the settings name."""
     manifest = load_manifest(settings.bundle, verify=settings.verify)
     settings.check(manifest)
-    threads = settings.threads or available_cpus()
+    threads, instances = settings.layout(available_cpus())
     return Model(
         manifest=manifest,
         precision=settings.precision,
         text_encoder=load_text_encoder(settings.bundle, manifest),
-        engine=OnnxEngine(settings.bundle, manifest, precision=settings.precision, threads=threads),
+        engine=OnnxEngine(
+            settings.bundle, manifest, precision=settings.precision, threads=threads, instances=instances
+        ),
     )
 
 
@@ -89,7 +93,7 @@ class Classifier:
         self._settings = settings
         self._metrics = metrics
         self._tokenisers = ThreadPoolExecutor(TOKENISER_THREADS, "tokenise")
-        self._engine = ThreadPoolExecutor(1, "engine")
+        self._engine = ThreadPoolExecutor(model.engine.instances, "engine")
         self._suspect = False
         self._probing = asyncio.Lock()
         self._closed = False
@@ -101,6 +105,7 @@ class Classifier:
                 max_queue_tokens=settings.max_queue_tokens,
             ),
             observer=self,
+            instances=model.engine.instances,
         )
         manifest = model.manifest
         self._name = ModelName(name=manifest.name, family=manifest.family, precision=model.precision)
@@ -117,7 +122,7 @@ class Classifier:
 
         Raises:
             TextTooLong: a text exceeds the limit and truncation is off.
-            TooLarge, Overloaded, Unavailable, EngineFailure: see ``Scheduler.submit``.
+            TooLarge, Overloaded, DeadlineExceeded, Unavailable, EngineFailure: see ``Scheduler.submit``.
         """
         if self._closed:
             raise Unavailable("the service is stopping; send the request to another instance.")
@@ -135,7 +140,8 @@ class Classifier:
             raise
         tokenise_s = time.perf_counter() - started
         self._metrics.stage_seconds.labels("tokenise").observe(tokenise_s)
-        computed = await self._scheduler.submit(encoded)
+        timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1e3 - tokenise_s
+        computed = await self._scheduler.submit(encoded, timeout_s=timeout_s, weight=WEIGHTS[request.priority])
         self._metrics.stage_seconds.labels("queue").observe(computed.queue_s)
         tokens = sum(len(item.input_ids) for item in encoded)
         self._metrics.texts.inc(len(texts))
@@ -197,15 +203,19 @@ class Classifier:
         """See ``scheduler.Observer``."""
         self._metrics.queue_changed(tokens)
 
-    def batch_done(self, items: int, tokens: int, positions: int, seconds: float) -> None:
+    def batch_done(self, lengths: Sequence[int], seconds: float) -> None:
         """See ``scheduler.Observer``."""
         self._suspect = False
-        self._metrics.batch_done(items, tokens, positions, seconds)
+        self._metrics.batch_done(lengths, attention_cells(lengths), seconds)
 
     def batch_failed(self) -> None:
         """See ``scheduler.Observer``."""
         self._suspect = True
         self._metrics.batch_failed()
+
+    def deadline_missed(self, texts: int) -> None:
+        """See ``scheduler.Observer``."""
+        self._metrics.deadline_misses.inc(texts)
 
     def _results(self, logits: Logits, encoded: Sequence[EncodedText], request: ClassifyRequest) -> list[Result]:
         manifest = self.model.manifest
@@ -225,10 +235,7 @@ class Classifier:
         return results
 
     async def _run(self, encoded: Sequence[EncodedText]) -> Logits:
-        return await self._off_loop(self._engine, self._compute, encoded)
-
-    def _compute(self, encoded: Sequence[EncodedText]) -> Logits:
-        return self.model.engine.run(self.model.text_encoder.pad(encoded))
+        return await self._off_loop(self._engine, self.model.engine.run, encoded)
 
     @staticmethod
     async def _off_loop(pool: ThreadPoolExecutor, function: Callable[..., _T], *arguments: object) -> _T:

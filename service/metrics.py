@@ -6,6 +6,8 @@ makes no new series.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -48,7 +50,7 @@ class Metrics:
         )
         self.positions = Counter(
             "robal_engine_positions_total",
-            "Positions that the engine computed; kind=padding is waste.",
+            "Positions that attention worked on; kind=padding is waste. All other layers compute real tokens only.",
             ["kind"],
             registry=registry,
         )
@@ -56,6 +58,9 @@ class Metrics:
             "robal_engine_failures_total",
             "Engine calls that raised, and texts with logits that are not finite.",
             registry=registry,
+        )
+        self.deadline_misses = Counter(
+            "robal_deadline_misses_total", "Texts refused or dropped because of their deadline.", registry=registry
         )
         self.stage_seconds = Histogram(
             "robal_stage_seconds",
@@ -76,9 +81,10 @@ class Metrics:
         """See ``scheduler.Observer``."""
         self.queue_tokens.set(tokens)
 
-    def batch_done(self, items: int, tokens: int, positions: int, seconds: float) -> None:
-        """See ``scheduler.Observer``."""
-        self.batch_items.observe(items)
+    def batch_done(self, lengths: Sequence[int], positions: int, seconds: float) -> None:
+        """Count an engine call for texts of these lengths, in that many positions of attention."""
+        tokens = sum(lengths)
+        self.batch_items.observe(len(lengths))
         self.positions.labels("real").inc(tokens)
         self.positions.labels("padding").inc(positions - tokens)
         self.stage_seconds.labels("engine").observe(seconds)

@@ -7,7 +7,7 @@ waits for a window to close: with an idle engine a lone text starts at once.
 - A batch is what the fair queue says is next, up to a budget of tokens, because tokens are what the engine needs time
   for. When several instances are idle, the waiting texts are divided between them.
 - The queue is bounded in tokens. A request whose deadline cannot be met, as far as the calls so far tell, is refused
-  when it arrives; one whose deadline has passed while it waited is answered so, before anything is computed for it.
+  when it arrives; one whose deadline passes while it waits is answered so, and nothing is computed for it.
 - Each text stands alone: a batch that fails is halved and tried again, until only the texts that fail alone are
   answered with the failure. Whoever was accepted is answered.
 - A text whose caller has gone leaves the queue at once.
@@ -19,6 +19,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Protocol, TypeAlias
 
 import numpy as np
@@ -81,7 +82,6 @@ class Computed:
 class _Ticket:
     """One request: its texts may end up in several batches, also at the same time."""
 
-    deadline: float | None
     engine_s: float = 0.0
     running: int = 0
     since: float = 0.0
@@ -156,13 +156,19 @@ class Scheduler:
         """
         started = self._clock()
         self._check_room(sum(len(item.input_ids) for item in encoded))
-        ticket = _Ticket(None if timeout_s is None else started + timeout_s)
-        entries = self._admit(encoded, ticket, Flow(weight))
+        ticket = _Ticket()
+        entries = self._admit(encoded, ticket, Flow(weight), timeout_s)
         if not self._dispatching:  # at the end of this turn of the loop: what arrives in one turn shares a batch
             self._dispatching = True
             asyncio.get_running_loop().call_soon(self._dispatch)
         try:
-            rows = await asyncio.gather(*(entry.payload.answer for entry in entries))
+            async with asyncio.timeout(timeout_s) as limit:
+                rows = await asyncio.gather(*(entry.payload.answer for entry in entries))
+        except TimeoutError:
+            if not limit.expired():
+                raise
+            self._observer.deadline_missed(len(entries))
+            raise DeadlineExceeded("the time that the request allows passed before its answer was there.") from None
         finally:
             for entry in entries:
                 self._withdraw(entry)
@@ -193,13 +199,15 @@ class Scheduler:
                 retry_after_s=min(max(wait_s, 1.0), LONGEST_RETRY_AFTER_S),
             )
 
-    def _admit(self, encoded: Sequence[EncodedText], ticket: _Ticket, flow: Flow) -> list[Entry[_Item]]:
+    def _admit(
+        self, encoded: Sequence[EncodedText], ticket: _Ticket, flow: Flow, timeout_s: float | None
+    ) -> list[Entry[_Item]]:
         """Queue the texts, unless the last of them cannot be done in time."""
         entries = [self._queue.push(_Item(item, ticket), tokens=len(item.input_ids), flow=flow) for item in encoded]
-        if ticket.deadline is not None and entries:
+        if timeout_s is not None and entries:
             ahead = self._queue.tokens_before(entries[-1].tag) + self._computing_tokens
             wait_s = self._cost.seconds(ahead) / self._instances
-            if self._clock() + wait_s > ticket.deadline:
+            if wait_s > timeout_s:
                 for entry in entries:
                     self._queue.remove(entry)
                 self._observer.deadline_missed(len(entries))
@@ -230,22 +238,12 @@ class Scheduler:
                 max_items=self.limits.max_batch_items,
             )
             self._observer.queue_changed(self.queued_tokens)
-            if batch := [item for item in taken if self._is_wanted(item)]:
+            if batch := [item for item in taken if not item.answer.done()]:  # done: its caller has gone
                 call = asyncio.create_task(self._call(batch))
                 self._calls.add(call)
-                call.add_done_callback(lambda call, batch=batch: self._ended(call, batch))
+                call.add_done_callback(partial(self._ended, batch))
 
-    def _is_wanted(self, item: _Item) -> bool:
-        if item.answer.done():  # its caller has gone
-            return False
-        deadline = item.ticket.deadline
-        if deadline is not None and self._clock() > deadline:
-            self._observer.deadline_missed(1)
-            item.answer.set_exception(DeadlineExceeded("the time that the request allows passed while it waited."))
-            return False
-        return True
-
-    def _ended(self, call: asyncio.Task[None], batch: Sequence[_Item]) -> None:
+    def _ended(self, batch: Sequence[_Item], call: asyncio.Task[None]) -> None:
         """After each call: whatever ended it, nobody is left waiting and the next one starts."""
         self._calls.discard(call)
         error = None if call.cancelled() else call.exception()
@@ -286,7 +284,7 @@ class Scheduler:
                 return
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
-                if wanted := [item for item in half if self._is_wanted(item)]:
+                if wanted := [item for item in half if not item.answer.done()]:
                     await self._call(wanted)
             return
         self._cost.observe(tokens, ended - started)

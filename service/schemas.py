@@ -73,6 +73,14 @@ class ClassifyRequest(_Strict):
         "right",
         description="Which side of a text over the model's limit is cut. With `off` such a request is refused (422).",
     )
+    timeout_ms: Annotated[float, Field(gt=0)] | None = Field(
+        None,
+        description="How long the answer is of use. A request that cannot be answered in time is refused at once, and "
+        "one whose time passes while it waits is not computed (504).",
+    )
+    priority: Literal["low", "normal", "high"] = Field(
+        "normal", description="A larger or smaller share of the engine, beside other requests that wait."
+    )
 
     def texts(self) -> list[Text]:
         """The texts in order."""

@@ -42,9 +42,12 @@ class Settings(BaseModel):
     precision: str = "fp32"
     """Which of the bundle's graphs to serve."""
     threads: int | None = Field(None, ge=1)
-    """Threads of one engine call. Default: as many as there are processors that this process may use."""
+    """Threads of one engine call. Default: the processors that this process may use, divided by --instances."""
+    instances: int | None = Field(None, ge=1)
+    """Engine calls that may run at once; they share the weights in memory. More than one answer more requests in the
+    same time when many wait, and each of them later when few do. Default: one."""
     max_batch_tokens: int = Field(1024, ge=1)
-    """Most positions of one engine call, padding included; at least the model's longest text."""
+    """Most tokens of one engine call; at least the model's longest text."""
     max_batch_items: int = Field(32, ge=1)
     """Most texts of one engine call."""
     max_queue_tokens: int = Field(65_536, ge=1)
@@ -61,6 +64,11 @@ class Settings(BaseModel):
     """Longest time to answer a request (504)."""
     verify: bool = True
     """Compare the sha256 of the bundle's files before serving."""
+
+    def layout(self, cpus: int) -> tuple[int, int]:
+        """(threads, instances) on a machine of so many processors."""
+        instances = self.instances or 1
+        return self.threads or max(1, cpus // instances), instances
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:

@@ -94,15 +94,15 @@ def serve(settings: Settings, *, address: tuple[str, int], on_ready: Callable[[]
 
 
 def _environment(settings: Settings, home: str) -> dict[str, str]:
-    threads = settings.threads or available_cpus()
+    threads, instances = settings.layout(available_cpus())
     override = {"services": {"text_classifier": {"traffic": {"timeout": settings.timeout_s + GRACE_S}}}}
     return {
-        **settings.model_copy(update={"threads": threads}).to_environment(),
+        **settings.model_copy(update={"threads": threads, "instances": instances}).to_environment(),
         "BENTOML_HOME": home,  # private: two servers with one home delete each other's files
         "BENTOML_DO_NOT_TRACK": "True",
         "BENTOML_QUIET": "true",
         "BENTOML_CONFIG_OVERRIDES": json.dumps(override),  # its own timeout must never come before ours
-        "RAYON_NUM_THREADS": os.environ.get("RAYON_NUM_THREADS", str(threads)),  # threads of the tokenizers library
+        "RAYON_NUM_THREADS": os.environ.get("RAYON_NUM_THREADS", str(threads * instances)),  # of the tokenizers library
     }
 
 

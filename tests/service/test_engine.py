@@ -2,21 +2,25 @@
 
 import dataclasses
 import shutil
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import onnx
 import psutil
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from contract.encoding import TextEncoder
+from contract.encoding import EncodedText, TextEncoder
 from contract.errors import BundleError, EngineFailure
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from encoders.checkpoint import save_checkpoint
 from encoders.heads import SequenceClassifier
 from export.bundle import write_bundle
 from export.sources import from_checkpoint
-from service.engine import OnnxEngine
+from service.engine import GROUP_TOKENS, MAX_PADDING_SHARE, OnnxEngine, attention_cells, groups
 from tests.service.bundles import expected_logits
 from tests.tiny import tiny_config, tiny_tokenizer
 
@@ -37,7 +41,7 @@ def engine(folder: Path, manifest: Manifest) -> OnnxEngine:
 
 def test_logits_are_right_whatever_the_padding(words: Path, manifest: Manifest, encoder: TextEncoder) -> None:
     texts = ["good", "bad film the bad", "", ("good", "film")]
-    logits = engine(words, manifest).run(encoder.pad(encoder.encode_batch(texts)))
+    logits = engine(words, manifest).run(encoder.encode_batch(texts))
     assert logits.dtype == np.float32
     np.testing.assert_allclose(logits, [expected_logits(text) for text in texts], rtol=1e-5, atol=1e-6)
 
@@ -46,7 +50,7 @@ def test_a_closed_engine_computes_nothing(words: Path, manifest: Manifest, encod
     closed = engine(words, manifest)
     closed.close()
     with pytest.raises(EngineFailure, match="closed"):
-        closed.run(encoder.pad([encoder.encode("good")]))
+        closed.run([encoder.encode("good")])
 
 
 def test_a_label_count_that_is_not_the_manifests_is_a_failure(
@@ -54,7 +58,7 @@ def test_a_label_count_that_is_not_the_manifests_is_a_failure(
 ) -> None:
     three = dataclasses.replace(manifest, labels=("a", "b", "c"))
     with pytest.raises(EngineFailure, match=r"\(1, 2\); \(1, 3\) was expected"):
-        engine(words, three).run(encoder.pad([encoder.encode("good")]))
+        engine(words, three).run([encoder.encode("good")])
 
 
 def test_files_that_are_no_such_graph_are_bundle_errors(words: Path, manifest: Manifest, tmp_path: Path) -> None:
@@ -80,19 +84,64 @@ def test_files_that_are_no_such_graph_are_bundle_errors(words: Path, manifest: M
         OnnxEngine(folder, manifest, precision="int8", threads=1)
 
 
-@pytest.mark.slow
-def test_memory_does_not_climb_with_ever_new_shapes(tmp_path: Path) -> None:
+@given(st.lists(st.integers(1, 600), max_size=60))
+def test_groups_hold_every_text_once_and_keep_their_bounds(lengths: list[int]) -> None:
+    found = list(groups(lengths))
+    assert sorted(index for group in found for index in group) == list(range(len(lengths)))
+    for group in found:
+        sizes = [lengths[index] for index in group]
+        assert sizes == sorted(sizes, reverse=True)
+        assert sum(sizes) <= GROUP_TOKENS or len(group) == 1
+        assert len(group) * sizes[0] <= sum(sizes) / (1 - MAX_PADDING_SHARE)
+    assert sum(lengths) <= attention_cells(lengths) <= 2 * sum(lengths)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
     config = tiny_config("roberta", max_length=512, hidden_size=64, intermediate_size=512, num_attention_heads=8)
     model = SequenceClassifier(config).eval()
-    save_checkpoint(tmp_path / "model", model, tiny_tokenizer("roberta"), max_length=512, record={})
-    write_bundle(from_checkpoint(tmp_path / "model"), tmp_path / "bundle", name="three-layers")
-    one = engine(tmp_path / "bundle", load_manifest(tmp_path / "bundle"))
+    save_checkpoint(folder / "model", model, tiny_tokenizer("roberta"), max_length=512, record={})
+    write_bundle(from_checkpoint(folder / "model"), folder / "bundle", name="three-layers")
+    return folder / "bundle"
+
+
+def random_texts(random: np.random.Generator, lengths: Sequence[int]) -> list[EncodedText]:
+    return [
+        EncodedText(ids, np.zeros_like(ids), len(ids))
+        for ids in (random.integers(5, 300, length) for length in lengths)
+    ]
+
+
+def test_a_text_is_answered_as_if_it_were_alone(model: Path) -> None:
+    one = engine(model, load_manifest(model))
+    random = np.random.default_rng(0)
+    texts = random_texts(random, random.integers(1, 513, 40).tolist())
+    together = one.run(texts)
+    alone = np.concatenate([one.run([text]) for text in texts])
+    np.testing.assert_allclose(together, alone, atol=1e-5, rtol=0)
+    assert np.abs(alone).max() > 0.05
+    assert np.ptp(alone, axis=0).min() > 1e-3, "the texts differ, so a mixed-up order would show"
+
+
+def test_instances_compute_side_by_side(model: Path) -> None:
+    two = OnnxEngine(model, load_manifest(model), precision="fp32", threads=1, instances=2)
+    texts = random_texts(np.random.default_rng(1), [30, 5, 200] * 4)
+    with ThreadPoolExecutor(2) as pool:
+        answers = list(pool.map(two.run, [texts] * 8))
+    for answer in answers:
+        np.testing.assert_allclose(answer, answers[0], atol=1e-6)
+    assert two.instances == 2
+
+
+@pytest.mark.slow
+def test_memory_is_bounded_whatever_the_traffic(model: Path) -> None:
+    one = engine(model, load_manifest(model))
     random = np.random.default_rng(0)
     process = psutil.Process()
-    sizes = []
-    for _ in range(300):
-        length = int(random.integers(8, 513))
-        ids = random.integers(5, 300, (int(random.integers(1, 1024 // length + 1)), length))
-        one.run({"input_ids": ids, "attention_mask": np.ones_like(ids)})
-        sizes.append(process.memory_info().rss / 2**20)
-    assert max(sizes[150:]) < max(sizes[:150]) + 5  # MiB; the largest batch alone takes 40
+    one.run(random_texts(random, [8]))
+    before = process.memory_info().rss
+    for _ in range(100):
+        one.run(random_texts(random, random.integers(1, 513, int(random.integers(1, 17))).tolist()))
+        # One group needs 40 MiB while it is computed; a kept arena or patterns per shape would need ever more.
+        assert (process.memory_info().rss - before) / 2**20 < 64

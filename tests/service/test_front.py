@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,8 @@ import numpy as np
 import pytest
 from fastapi import FastAPI
 
-from contract.encoding import Ids
-from service.engine import Engine
-from service.scheduler import Logits
+from contract.encoding import EncodedText
+from service.engine import Engine, Logits
 from tests.service.inprocess import Client, connect, make_api
 from tests.service.test_api import problem
 
@@ -24,13 +23,14 @@ class Gate:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.instances = engine.instances
         self.open = threading.Event()
         self.batches: list[int] = []
 
-    def run(self, batch: Mapping[str, Ids]) -> Logits:
-        self.batches.append(len(batch["input_ids"]))
+    def run(self, texts: Sequence[EncodedText]) -> Logits:
+        self.batches.append(len(texts))
         assert self.open.wait(30), "the test never opened the gate"
-        return self.engine.run(batch)
+        return self.engine.run(texts)
 
     def close(self) -> None:
         self.engine.close()
@@ -41,12 +41,13 @@ class Moody:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
+        self.instances = engine.instances
         self.mood = "fine"
 
-    def run(self, batch: Mapping[str, Ids]) -> Logits:
+    def run(self, texts: Sequence[EncodedText]) -> Logits:
         if self.mood == "raising":
             raise MemoryError("secret detail of the engine")
-        logits = self.engine.run(batch)
+        logits = self.engine.run(texts)
         return np.full_like(logits, np.nan) if self.mood == "nan" else logits
 
     def close(self) -> None:
@@ -136,6 +137,25 @@ def test_no_answer_in_time_is_504_and_the_next_request_works(words: Path) -> Non
             engine_of(api).open.set()
             assert (await client.post("/classify", json={"inputs": "good"})).status_code == 200
         assert sample(api, "robal_queue_tokens") == 0
+        await api.state.classifier.close()
+
+    asyncio.run(main())
+
+
+def test_a_request_whose_own_time_is_up_is_504_and_not_computed(words: Path) -> None:
+    async def main() -> None:
+        api = make_api(words, Gate)
+        async with connect(api) as client:
+            running = ask(client, "good")
+            await until(lambda: engine_of(api).batches == [1])
+            hurried = client.post("/classify", json={"inputs": "bad film", "timeout_ms": 50, "priority": "high"})
+            hurried_task = asyncio.create_task(hurried)
+            await asyncio.sleep(0.2)
+            engine_of(api).open.set()
+            problem(await hurried_task, 504, "deadline_exceeded")
+            assert (await running).status_code == 200
+        assert engine_of(api).batches == [1]
+        assert sample(api, "robal_deadline_misses_total") == 1
         await api.state.classifier.close()
 
     asyncio.run(main())

@@ -162,7 +162,7 @@ def test_a_request_whose_time_passes_in_the_queue_is_not_computed() -> None:
         scheduler = fake_scheduler(engine, ledger=ledger)
         running = asyncio.create_task(scheduler.submit([text(5)]))
         await asyncio.sleep(0.1)
-        with pytest.raises(DeadlineExceeded, match="passed while it waited"):
+        with pytest.raises(DeadlineExceeded, match="passed before its answer"):
             await scheduler.submit([text(5), text(5)], timeout_s=2)
         await running
         await scheduler.close()
@@ -316,7 +316,7 @@ def traffic(draw: st.DrawFn) -> list[tuple[float, float | None, float | None, li
     return draw(st.lists(st.tuples(st.floats(0, 10), limit, limit, texts), max_size=25))
 
 
-@settings(deadline=None, max_examples=100)
+@settings(deadline=None, max_examples=50)
 @given(
     requests=traffic(),
     batch_tokens=st.integers(20, 200),

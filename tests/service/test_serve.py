@@ -127,7 +127,7 @@ def test_no_torch_and_nothing_heavy_is_in_any_process(running: Served) -> None:
 def test_concurrent_requests_share_batches(running: Served) -> None:
     before = running.sample("robal_batch_items_count"), running.sample("robal_batch_items_sum")
     with ThreadPoolExecutor(17) as pool:
-        slow = pool.submit(running.classify, "slow slow slow")
+        slow = pool.submit(running.classify, "slow " * 14)
         time.sleep(0.05)
         rest = [pool.submit(running.classify, "good film") for _ in range(16)]
         assert slow.result().status_code == 200
