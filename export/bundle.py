@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 import platform
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,14 +26,16 @@ from contract.tokenizer_files import save_tokenizer
 from encoders.config import EncoderConfig
 from encoders.heads import SequenceClassifier
 from encoders.training import count_parameters
-from export import verify
+from export import ops, verify
+from export.accuracy import LabelledTexts
 from export.graph import classifier_graph, input_specs, output_specs
-from export.ops import OPSET
+from export.int8 import Int8Graph
+from export.remedies import hold_accuracy
 from export.sources import Source
 
-GRAPH_FILE = "model.onnx"
-WEIGHTS_FILE = "model.onnx_data"
-"""Optimum's names, so that it finds them. Graphs of other precisions will read the same weights file."""
+FILES = {"fp32": ("model.onnx", "model.onnx_data"), "int8": ("model_int8.onnx", "model_int8.onnx_data")}
+"""Graph and weights of each precision. Optimum's names, so that it finds the first by itself."""
+PRECISIONS = tuple(FILES)
 
 Advance = Callable[[str, int, int], None]
 """Called with (what is going on, steps done, steps in all)."""
@@ -57,7 +60,14 @@ def check_target(out: Path, *, overwrite: bool) -> None:
 
 
 def write_bundle(
-    source: Source, out: Path, *, name: str, advance: Advance = lambda *_: None, seed: int = 0
+    source: Source,
+    out: Path,
+    *,
+    name: str,
+    precisions: Sequence[str] = ("fp32",),
+    labelled: LabelledTexts | None = None,
+    advance: Advance = lambda *_: None,
+    seed: int = 0,
 ) -> Manifest:
     """Export, check and write a bundle.
 
@@ -65,11 +75,13 @@ def write_bundle(
         source: what to export.
         out: the folder; an existing one is replaced in the last step.
         name: the model's name, as the service reports it.
+        precisions: which graphs, of ``PRECISIONS``.
+        labelled: real texts on which int8 is compared with fp32; without them its accuracy stays unchecked.
         advance: receives the progress.
         seed: decides the token ids that the values are compared on.
 
     Raises:
-        GateFailed: the graph is not the model; nothing was written.
+        GateFailed: a graph is not the model, or int8 is not good enough; nothing was written.
     """
     model, config = source.model, source.model.config
     used, unique = count_parameters(model)
@@ -82,12 +94,8 @@ def write_bundle(
         inputs=tuple(spec.name for spec in inputs),
         seed=seed,
     )
-    cases = len(grid.shapes)
+    reference = _remembered(_reference(model))
     with replace_folder(out) as folder:
-        advance("writing the graph", 0, cases)
-        classifier_graph(model).save(
-            folder, graph_file=GRAPH_FILE, weights_file=WEIGHTS_FILE, inputs=inputs, outputs=outputs
-        )
         write_json(folder / "config.json", _hf_config(config))
         save_tokenizer(
             folder,
@@ -95,12 +103,45 @@ def write_bundle(
             max_length=source.text_encoder.max_length,
             type_vocab_size=config.type_vocab_size,
         )
-        checks = verify.check_storage(folder, GRAPH_FILE, [WEIGHTS_FILE], unique)
-        session = verify.open_session(folder / GRAPH_FILE)
-        verify.check_interface(session, inputs, outputs)
-        checks |= verify.check_values(
-            session, _reference(model), grid, lambda done: advance("comparing logits", done, cases)
-        )
+
+        def graph(precision: str, kept: frozenset[str] = frozenset()) -> Graph:
+            """Write one graph and take it through its gates."""
+            file, weights = FILES[precision]
+            steps = len(grid.shapes)
+            advance(f"writing the {precision} graph", 0, steps)
+            kind = ops.Graph if precision == "fp32" else partial(Int8Graph, keep=kept)
+            classifier_graph(model, kind).save(
+                folder, graph_file=file, weights_file=weights, inputs=inputs, outputs=outputs
+            )
+            checks = verify.check_storage(folder, file, [weights], unique, precision=precision)
+            checks |= verify.check_operators(
+                folder, file, blocks=config.num_hidden_layers, precision=precision, kept=sorted(kept)
+            )
+            session = verify.open_session(folder / file)
+            verify.check_interface(session, inputs, outputs)
+            checks |= verify.check_values(
+                session,
+                reference,
+                grid,
+                lambda done: advance(f"comparing {precision} logits", done, steps),
+                precision=precision,
+            )
+            checks |= verify.check_independence(session, grid, precision=precision)
+            return Graph(
+                precision=precision,
+                file=file,
+                weights=(weights,),
+                opset=ops.OPSET,
+                size_bytes=sum((folder / part).stat().st_size for part in (file, weights)),
+                checks=checks,
+            )
+
+        graphs = [graph(precision) for precision in precisions]
+        if labelled is not None and "int8" in precisions:
+            at = precisions.index("int8")
+            graphs[at] = hold_accuracy(
+                source, labelled, folder, graphs[at], rewrite=partial(graph, "int8"), advance=advance
+            )
         manifest = Manifest(
             robal_version=version("robal"),
             name=name,
@@ -112,16 +153,7 @@ def write_bundle(
             type_vocab_size=config.type_vocab_size,
             inputs=inputs,
             outputs=outputs,
-            graphs=(
-                Graph(
-                    precision="fp32",
-                    file=GRAPH_FILE,
-                    weights=(WEIGHTS_FILE,),
-                    opset=OPSET,
-                    size_bytes=sum((folder / file).stat().st_size for file in (GRAPH_FILE, WEIGHTS_FILE)),
-                    checks=checks,
-                ),
-            ),
+            graphs=tuple(graphs),
             parameters=used,
             unique_parameters=unique,
             files={path.name: sha256_file(path) for path in sorted(folder.iterdir())},
@@ -150,6 +182,19 @@ def _reference(model: SequenceClassifier) -> Callable[[verify.Inputs], verify.Lo
         with torch.inference_mode():
             found = model(**{name: torch.from_numpy(array) for name, array in inputs.items()})
         return np.asarray(found.numpy())
+
+    return logits
+
+
+def _remembered(reference: Callable[[verify.Inputs], verify.Logits]) -> Callable[[verify.Inputs], verify.Logits]:
+    """The same function, computing each input once: the graphs of all precisions are compared on the same cases."""
+    known: dict[bytes, verify.Logits] = {}
+
+    def logits(inputs: verify.Inputs) -> verify.Logits:
+        key = b"".join(array.tobytes() + str(array.shape).encode() for array in inputs.values())
+        if key not in known:
+            known[key] = reference(inputs)
+        return known[key]
 
     return logits
 

@@ -19,6 +19,7 @@ SkipLayerNormalization is slower on a CPU than Add and LayerNormalization (docs/
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -48,7 +49,7 @@ def output_specs(config: EncoderConfig) -> tuple[TensorSpec, ...]:
     return (TensorSpec(name="logits", dtype="float32", axes=("batch", config.num_labels)),)
 
 
-def classifier_graph(model: SequenceClassifier, graph: type[Graph] = Graph) -> Graph:
+def classifier_graph(model: SequenceClassifier, graph: Callable[[nn.Module], Graph] = Graph) -> Graph:
     """The whole model, from ``input_specs`` to ``output_specs``, with the operators and weights of a kind of graph."""
     g = graph(model)
     first = encoder(g, model.encoder)  # (batch, hidden)
@@ -170,11 +171,11 @@ def attention(g: Graph, module: SelfAttention, hidden: str, bias: str, layout: L
     def heads(rectangle: str, order: tuple[int, ...]) -> str:
         return g.op("Transpose", g.op("Reshape", rectangle, split), perm=order)
 
+    query = g.linear(wanted, module.query)
+    key, value = g.linear(hidden, module.key), g.linear(hidden, module.value)
     if first_only:
-        query = g.op("Unsqueeze", g.linear(wanted, module.query), g.constant([1]))  # (batch, 1, hidden)
-        key, value = g.linears(hidden, (module.key, module.value))
+        query = g.op("Unsqueeze", query, g.constant([1]))  # (batch, 1, hidden)
     else:
-        query, key, value = g.linears(hidden, (module.query, module.key, module.value))
         query = g.op("Gather", query, layout.tokens)  # (batch, seq, hidden)
     query = heads(query, (0, 2, 1, 3))  # (batch, heads, seq or 1, head_dim)
     key = heads(g.op("Gather", key, layout.tokens), (0, 2, 3, 1))  # (batch, heads, head_dim, seq)

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ class Graph:
     def __init__(self, module: nn.Module) -> None:
         self._names = {id(parameter): name for name, parameter in module.named_parameters()}
         self._weights: dict[str, tuple[Tensor, bool]] = {}
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
         self._constants: dict[str, TensorProto] = {}
         self._nodes: list[onnx.NodeProto] = []
         self._shapes: list[onnx.ValueInfoProto] = []
@@ -82,9 +84,18 @@ class Graph:
         self._constants.setdefault(name, numpy_helper.from_array(array, name))
         return name
 
+    def name_of(self, parameter: Tensor) -> str:
+        """The name of a parameter of the module; a shared one has one name."""
+        return self._names[id(parameter)]
+
+    def stored(self, name: str, array: npt.NDArray[Any]) -> str:
+        """An array in the weights file, float32 or int8; the same name at each use."""
+        self._arrays.setdefault(name, array)
+        return name
+
     def weight(self, parameter: Tensor, *, transposed: bool = False) -> str:
         """A parameter in the weights file, as it is or with its two axes swapped; the same name at each use."""
-        name = self._names[id(parameter)]
+        name = self.name_of(parameter)
         known = self._weights.setdefault(name, (parameter, transposed))
         assert known[1] == transposed, f"{name} would be stored in two layouts"
         return name
@@ -93,10 +104,6 @@ class Graph:
         """``x @ weight.T + bias`` over the last axis."""
         product = self.op("MatMul", x, self.weight(layer.weight, transposed=True))
         return self.op("Add", product, self.weight(layer.bias))
-
-    def linears(self, x: str, layers: Sequence[nn.Linear]) -> tuple[str, ...]:
-        """Several linear layers of one input."""
-        return tuple(self.linear(x, layer) for layer in layers)
 
     def embedding(self, table: Tensor, rows: str) -> str:
         """Rows of a table."""
@@ -119,12 +126,12 @@ class Graph:
     ) -> None:
         """Write the graph and, beside it, its weights as external data that can be memory-mapped.
 
-        Weights are written one at a time, in float32; the peak of memory is that of one weight.
+        Weights are turned into float32 one at a time; the peak of memory is that of one weight.
         """
         initializers = list(self._constants.values())
+        arrays = chain(((name, as_array(*weight)) for name, weight in self._weights.items()), self._arrays.items())
         with (folder / weights_file).open("wb") as handle:
-            for name, (parameter, transposed) in self._weights.items():
-                array = _array(parameter, transposed)
+            for name, array in arrays:
                 # Big tensors begin at a page, which memory mapping wants; small ones at a cache line.
                 unit = PAGE_BYTES if array.nbytes >= PAGE_BYTES else LINE_BYTES
                 handle.seek(-(-handle.tell() // unit) * unit)
@@ -147,13 +154,14 @@ class Graph:
         (folder / graph_file).write_bytes(model.SerializeToString(deterministic=True))
 
 
-def _array(parameter: Tensor, transposed: bool) -> npt.NDArray[np.float32]:
+def as_array(parameter: Tensor, transposed: bool = False) -> npt.NDArray[np.float32]:
+    """A parameter in float32, its two axes swapped on demand."""
     tensor = parameter.detach().to(torch.float32)
     return np.ascontiguousarray((tensor.T if transposed else tensor).numpy())
 
 
-def _external(name: str, array: npt.NDArray[np.float32], file: str, offset: int) -> TensorProto:
-    tensor = TensorProto(name=name, data_type=TensorProto.FLOAT, dims=array.shape)
+def _external(name: str, array: npt.NDArray[Any], file: str, offset: int) -> TensorProto:
+    tensor = TensorProto(name=name, data_type=helper.np_dtype_to_tensor_dtype(array.dtype), dims=array.shape)
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", file), ("offset", offset), ("length", array.nbytes)):
         tensor.external_data.add(key=key, value=str(value))

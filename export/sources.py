@@ -19,6 +19,9 @@ from encoders.config import EncoderConfig
 from encoders.heads import SequenceClassifier
 from encoders.initialise import initialise
 from encoders.presets import PRESETS, preset
+from export.accuracy import LabelledTexts, read_labelled
+from labelled.labels import LabelSet, recorded_renames, unnamed
+from labelled.reader import DataOptions
 
 PERTURBATION = 0.05
 """Standard deviation of what is added to random models' biases and norms, which start constant and never stay so."""
@@ -35,6 +38,17 @@ class Source:
     """Accuracy figures of the training."""
     provenance: Mapping[str, Any]
     """What made it."""
+
+    def read_labelled(self, path: Path, options: DataOptions, renames: Mapping[str, str]) -> LabelledTexts:
+        """A labelled file for this model; without ``renames``, those of its training."""
+        config = self.model.config
+        return read_labelled(
+            path,
+            options,
+            labels=LabelSet(config.labels, renames or recorded_renames(self.provenance) or unnamed(config.labels)),
+            problem_type=config.problem_type,
+            text_encoder=self.text_encoder,
+        )
 
 
 def from_checkpoint(folder: Path) -> Source:

@@ -1,17 +1,22 @@
 """The gates: an exported graph is compared with what it was made from, and a difference stops the export.
 
-Three gates, in the order in which a failure would explain the next one:
+In the order in which a failure would explain the next one:
 
 1. storage: the ONNX checker passes, every unique weight is stored once, the files are hardly larger than the weights;
-2. interface: input and output names, types and axes are the declared ones, axes with the declared names are dynamic;
-3. values: logits equal the reference's on a grid of batch sizes, lengths and padding patterns.
+2. operators: as many of each kind as the layers ask for; in 8 bits, every weight product is an 8-bit product, and no
+   pair of weights can saturate one;
+3. interface: input and output names, types and axes are the declared ones, axes with the declared names are dynamic;
+4. values: logits equal the reference's on a grid of batch sizes, lengths and padding patterns;
+5. independence: a text's logits are the same alone as beside other texts.
 
 Each returns its figures for the manifest and raises ``GateFailed`` with the figure that failed. Nothing here shares
-code with the emitter or with the service: onnx and onnxruntime read the files as anyone else's program would.
+code with the emitter or with the service: onnx and onnxruntime read the files as anyone else's program would. Nor does
+anything here need torch, so that ``robal verify`` runs where the service does.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +29,7 @@ import onnxruntime
 
 from contract.errors import GateFailed, listing
 from contract.manifest import TensorSpec
+from export.quantize import INT16_MAX, SCALES, largest_pair_product
 
 Inputs = Mapping[str, npt.NDArray[np.int64]]
 Logits = npt.NDArray[np.float32]
@@ -31,7 +37,13 @@ Logits = npt.NDArray[np.float32]
 MAX_LOGIT_DIFFERENCE = 1e-4
 LARGE_LOGIT = 10.0
 """Float32 has seven digits: where a logit exceeds this, the limit grows in proportion (regression on large numbers)."""
-MAX_SIZE_RATIO = 1.1
+MAX_RELATIVE_DIFFERENCE = 0.5
+"""Of 8-bit logits: root mean square of the difference, over that of how much texts differ. A broken graph has about
+1.4; how much is too much for a task is for the accuracy gate to say."""
+MAX_BATCH_DIFFERENCE = {"fp32": 1e-5, "int8": 1e-4}
+"""Between a text alone and the same text beside others; float32 sums in another order, 8-bit rounding may follow."""
+MAX_SIZE_RATIO = {"fp32": 1.05, "int8": 0.28}
+"""Of the files to four bytes for each unique parameter."""
 GRAPH_ALLOWANCE_BYTES = 64 * 1024
 """Room for the list of nodes, which grows with the layers and not with the weights; matters for tiny models only."""
 BATCHES = (1, 3, 8)
@@ -39,7 +51,9 @@ LENGTHS = (1, 2, 5, 17)
 """Tested lengths beside the model's longest."""
 
 
-def check_storage(folder: Path, graph_file: str, weight_files: Sequence[str], unique_parameters: int) -> dict[str, Any]:
+def check_storage(
+    folder: Path, graph_file: str, weight_files: Sequence[str], unique_parameters: int, *, precision: str = "fp32"
+) -> dict[str, Any]:
     """Every unique weight once, nothing else of size, valid ONNX.
 
     Args:
@@ -47,13 +61,14 @@ def check_storage(folder: Path, graph_file: str, weight_files: Sequence[str], un
         graph_file: name of the ONNX file.
         weight_files: names of its external weight files.
         unique_parameters: parameters of the model that the graph was made from, each counted once.
+        precision: decides how large the files may be.
     """
     try:
         onnx.checker.check_model(str(folder / graph_file), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise GateFailed(f"the ONNX checker refuses the exported graph: {_one_line(error)}.") from None
     graph = onnx.load(folder / graph_file, load_external_data=False).graph
-    stored = [tensor for tensor in graph.initializer if tensor.external_data]
+    stored = [tensor for tensor in graph.initializer if tensor.external_data and not tensor.name.endswith(SCALES)]
     parameters = sum(int(np.prod(tensor.dims)) for tensor in stored)
     if parameters != unique_parameters:
         raise GateFailed(
@@ -66,7 +81,10 @@ def check_storage(folder: Path, graph_file: str, weight_files: Sequence[str], un
     if hidden:
         raise GateFailed(f"weights reach their uses through Identity or Transpose: {listing(hidden)}.")
     size = sum((folder / name).stat().st_size for name in (graph_file, *weight_files))
-    limit = int(MAX_SIZE_RATIO * 4 * unique_parameters) + GRAPH_ALLOWANCE_BYTES
+    kept = sum(4 * int(np.prod(t.dims)) for t in stored if t.data_type == onnx.TensorProto.FLOAT and len(t.dims) > 1)
+    limit = int(MAX_SIZE_RATIO[precision] * 4 * unique_parameters) + GRAPH_ALLOWANCE_BYTES
+    if precision != "fp32":
+        limit += kept  # layers that stay in float32 on purpose; the next gate wants them named
     if size > limit:
         raise GateFailed(
             f"the graph and its weights take {size:,} bytes; {4 * unique_parameters:,} bytes of unique parameters "
@@ -76,6 +94,54 @@ def check_storage(folder: Path, graph_file: str, weight_files: Sequence[str], un
         "stored_weights": len(stored),
         "stored_parameters": parameters,
         "size_over_unique_parameters": round(size / (4 * unique_parameters), 4),
+    }
+
+
+def check_operators(
+    folder: Path, graph_file: str, *, blocks: int, precision: str, kept: Sequence[str] = ()
+) -> dict[str, Any]:
+    """As many operators of each kind as the layers ask for, and weight products in the arithmetic that was asked for.
+
+    Args:
+        folder: where the files are.
+        graph_file: name of the ONNX file.
+        blocks: layers that are executed.
+        precision: ``fp32`` or ``int8``.
+        kept: linear layers that stay in float32 on purpose.
+    """
+    proto = onnx.load(folder / graph_file, load_external_data=False)
+    counts = Counter(node.op_type for node in proto.graph.node)
+    found = {
+        "LayerNormalization": counts["LayerNormalization"],
+        "activation": counts["Gelu"] + counts["Relu"],
+        "Softmax": counts["Softmax"],
+    }
+    wanted = {"LayerNormalization": 2 * blocks + 1, "activation": blocks, "Softmax": blocks}
+    for kind, number in wanted.items():
+        if found[kind] != number:
+            raise GateFailed(f"the graph has {found[kind]} {kind} operators and {blocks} blocks ask for {number}.")
+    stored = {tensor.name: tensor for tensor in proto.graph.initializer if tensor.external_data}
+    products = [node for node in proto.graph.node if node.op_type in ("MatMul", "MatMulInteger")]
+    weights = [node.input[1] for node in products if node.input[1] in stored]
+    figures: dict[str, Any] = {"operators": len(proto.graph.node), "weight_products": len(weights)}
+    if precision == "fp32":
+        return figures
+    eight_bit = [name for name in weights if stored[name].data_type == onnx.TensorProto.INT8]
+    extra = {name.removesuffix(".weight") for name in weights if name not in eight_bit} - set(kept)
+    if extra:
+        raise GateFailed(f"{len(extra)} linear layers are not in 8 bits: {listing(extra)}.")
+    worst = 0
+    for name in set(eight_bit):
+        values = onnx.numpy_helper.to_array(stored[name], str(folder))
+        worst = max(worst, largest_pair_product(values))
+        if worst > INT16_MAX:
+            raise GateFailed(
+                f"two products of {name} can add up to {worst:,}; processors without VNNI hold up to {INT16_MAX:,}."
+            )
+    return figures | {
+        "coverage": len(eight_bit) / len(weights),
+        "kept_in_fp32": sorted(kept),
+        "largest_pair_product": worst,
     }
 
 
@@ -155,16 +221,20 @@ def check_values(
     reference: Callable[[Inputs], Logits],
     grid: Grid,
     advance: Callable[[int], None] = lambda done: None,
+    *,
+    precision: str = "fp32",
 ) -> dict[str, Any]:
-    """Logits equal the reference's in every case of the grid.
+    """Logits equal the reference's in every case of the grid; 8-bit ones are close on the whole.
 
     Args:
         session: the exported graph.
         reference: the model it was made from: inputs -> logits (batch, labels).
         grid: the cases.
         advance: called after each case with the number of cases done.
+        precision: ``fp32`` or ``int8``.
     """
     worst = largest = 0.0
+    pairs = []
     for done, (name, inputs) in enumerate(grid, 1):
         expected = reference(inputs)
         if not np.isfinite(expected).all():
@@ -178,21 +248,55 @@ def check_values(
         difference = float(np.abs(found - expected).max())
         scale = float(np.abs(expected).max())
         limit = MAX_LOGIT_DIFFERENCE * max(1.0, scale / LARGE_LOGIT)
-        if not difference <= limit:  # written so that NaN fails
+        if not difference <= (limit if precision == "fp32" else np.inf):  # written so that NaN fails
             raise GateFailed(
                 f"at {name} the graph's logits differ from the model's by {difference:.3g}; the limit is {limit:.3g}."
             )
         worst, largest = max(worst, difference), max(largest, scale)
+        pairs.append((found, expected))
         advance(done)
-    return {
+    figures = {
         "max_abs_logit_difference": worst,
-        "logit_difference_limit": MAX_LOGIT_DIFFERENCE,
         "max_abs_logit": largest,
         "cases": len(grid.shapes),
         "batch_sizes": sorted({batch for batch, _, _ in grid.shapes}),
         "lengths": sorted({seq for _, seq, _ in grid.shapes}),
         "onnxruntime": onnxruntime.__version__,
     }
+    if precision == "fp32":
+        return figures | {"logit_difference_limit": MAX_LOGIT_DIFFERENCE}
+    relative = relative_difference(*(np.concatenate(column) for column in zip(*pairs, strict=True)))
+    if not relative <= MAX_RELATIVE_DIFFERENCE:
+        raise GateFailed(
+            f"the 8-bit logits differ from the model's by {relative:.2f} of what texts differ by; the limit is "
+            f"{MAX_RELATIVE_DIFFERENCE}."
+        )
+    return figures | {"relative_logit_difference": round(relative, 4)}
+
+
+def relative_difference(found: Logits, expected: Logits) -> float:
+    """Root mean square of the difference of (texts, labels) logits over that of how much texts differ."""
+    spread = float(np.sqrt(np.mean((expected - expected.mean(axis=0)) ** 2)))
+    return float(np.sqrt(np.mean((found - expected) ** 2))) / max(spread, 1e-12)
+
+
+def check_independence(session: onnxruntime.InferenceSession, grid: Grid, *, precision: str) -> dict[str, Any]:
+    """A text's logits are the same alone, without padding, as beside longer and shorter texts."""
+    worst = 0.0
+    for name, inputs in grid:
+        if not name.endswith("ragged") or f"length {grid.max_length}," in name:
+            continue
+        together = _run(session, inputs, name)
+        for row, length in enumerate(inputs["attention_mask"].sum(axis=1)):
+            alone = _run(session, {key: array[row : row + 1, :length] for key, array in inputs.items()}, name)
+            scale = max(1.0, float(np.abs(alone).max()) / LARGE_LOGIT)
+            worst = max(worst, float(np.abs(alone - together[row]).max()) / scale)
+    limit = MAX_BATCH_DIFFERENCE[precision]
+    if not worst <= limit:
+        raise GateFailed(
+            f"a text's logits depend on the texts beside it: they change by {worst:.3g}; the limit is {limit:.3g}."
+        )
+    return {"max_batch_difference": worst}
 
 
 def _run(session: onnxruntime.InferenceSession, inputs: Inputs, name: str) -> Logits:

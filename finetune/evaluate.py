@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from finetune.rows import encode_rows, targets_of
 from finetune.scorer import Scorer, score_texts
-from labelled.labels import LabelSet
+from labelled.labels import LabelSet, unnamed
 from labelled.metrics import evaluate_logits
 from labelled.reader import DataOptions, read_dataset
+from labelled.rows import encode_rows, targets_of
 
 
 def evaluate_file(
@@ -35,10 +35,7 @@ def evaluate_file(
         DataError: the file or its labels do not fit.
     """
     dataset = read_dataset(data, options, scorer.problem_type)
-    unnamed = {str(number): f"LABEL_{number}" for number in range(len(scorer.labels))}
-    if set(unnamed.values()) != set(scorer.labels):
-        unnamed = {}
-    labels = LabelSet(scorer.labels, renames or scorer.renames or unnamed)
+    labels = LabelSet(scorer.labels, renames or scorer.renames or unnamed(scorer.labels))
     labels.check(dataset, f"the model {scorer.name}")
     texts = encode_rows(scorer.text_encoder, dataset.rows)
     targets = targets_of(dataset.rows, labels, scorer.problem_type)

@@ -32,9 +32,9 @@ from encoders.training import parameter_groups, schedule
 from finetune.batches import Indices, epoch_batches, parts
 from finetune.config import TrainingConfig
 from finetune.losses import summed_loss
-from finetune.rows import EncodedRows
 from finetune.torch_scorer import to_tensors
 from labelled.metrics import is_better
+from labelled.rows import EncodedRows
 
 Figures = dict[str, Any]
 

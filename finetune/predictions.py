@@ -15,10 +15,10 @@ import numpy as np
 
 from contract.scores import scores_from_logits
 from contract.storage import open_atomic
-from finetune.rows import encode_rows
 from finetune.scorer import Scorer, score_texts
 from labelled.metrics import THRESHOLD
 from labelled.reader import DataOptions, Row, RowReader
+from labelled.rows import encode_rows
 
 WINDOW_ROWS = 4096
 """Rows in memory at a time; also the rows among which texts are batched by length."""

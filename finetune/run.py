@@ -19,12 +19,12 @@ from finetune.inputs import Inputs
 from finetune.loop import Evaluation, Figures, Progress, Step, train
 from finetune.progress import TrainingBar, counting, say
 from finetune.record import look_of, run_record
-from finetune.rows import EncodedRows, encode_rows, targets_of
 from finetune.scorer import score_texts
 from finetune.start import Start
 from finetune.torch_scorer import TorchScorer
 from labelled.metrics import evaluate_logits
 from labelled.reader import DataOptions
+from labelled.rows import EncodedRows, encode_rows, targets_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from contract.errors import DataError, UsageError
@@ -120,3 +120,9 @@ def recorded_renames(record: Mapping[str, Any]) -> dict[str, str]:
         if isinstance(task, Mapping) and task.get("label_names"):
             return dict(task["label_names"])
     return {}
+
+
+def unnamed(names: Sequence[str]) -> dict[str, str]:
+    """Renames for a model whose classes have no names but LABEL_0, LABEL_1, ...: it knows them as 0, 1, ... too."""
+    numbers = {str(number): f"LABEL_{number}" for number in range(len(names))}
+    return numbers if set(numbers.values()) == set(names) else {}

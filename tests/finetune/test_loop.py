@@ -15,9 +15,9 @@ from finetune.batches import epoch_batches
 from finetune.config import TrainingConfig
 from finetune.loop import Evaluation, Figures, Progress, Step, train
 from finetune.losses import summed_loss
-from finetune.rows import EncodedRows, encode_rows, targets_of
 from labelled.labels import LabelSet
 from labelled.reader import Row
+from labelled.rows import EncodedRows, encode_rows, targets_of
 from tests.tiny import tiny_config, tiny_model, tiny_tokenizer
 
 LABELS = ("bad", "good")

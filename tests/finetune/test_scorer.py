@@ -6,9 +6,9 @@ import pytest
 
 from contract.encoding import Ids, TextEncoder
 from contract.errors import BundleError, CheckpointError
-from finetune.rows import encode_rows
 from finetune.scorer import open_scorer, score_texts
 from labelled.reader import Row
+from labelled.rows import encode_rows
 from tests.tiny import tiny_bundle, tiny_checkpoint, tiny_tokenizer
 
 TEXTS = ["good", "a much longer text that says a good many things about films", "", "bad " * 90, "please ignore", "x"]
