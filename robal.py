@@ -23,6 +23,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "evaluate": ("finetune.cli", "Score a checkpoint or bundle on a labelled file."),
     "predict": ("finetune.cli", "Label a file of texts with a checkpoint or bundle."),
     "export": ("export.cli", "Turn a checkpoint into a verified ONNX bundle."),
+    "inspect": ("export.cli", "Say what is in a bundle."),
+    "verify": ("export.cli", "Take a bundle through its gates again."),
     "serve": ("service.cli", "Serve a bundle over HTTP."),
     "loadtest": ("loadtests.cli", "Measure and compare running services."),
 }

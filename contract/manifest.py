@@ -76,6 +76,15 @@ class Manifest:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """What made the checkpoint and the bundle."""
 
+    def resolve(self, precision: str) -> str:
+        """The precision itself, or for ``auto`` int8 where its accuracy was checked, else fp32, else the first."""
+        if precision != "auto":
+            return precision
+        have = {graph.precision: graph for graph in self.graphs}
+        if "int8" in have and "accuracy" in have["int8"].checks:
+            return "int8"
+        return "fp32" if "fp32" in have else self.graphs[0].precision
+
     def graph(self, precision: str) -> Graph:
         """The graph of one precision. Raises BundleError with the precisions that exist."""
         for graph in self.graphs:

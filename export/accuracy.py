@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import onnxruntime
 
-from contract.encoding import EncodedText, TextEncoder
+from contract.encoding import EncodedText, TextEncoder, padded
 from contract.scores import ProblemType, sigmoid
 from export.verify import Logits
 from labelled.labels import LabelSet
@@ -88,6 +89,18 @@ def answers(
         batch.append(index)
     flush()
     return np.stack([row for _, row in sorted(rows, key=lambda item: item[0])])
+
+
+def answering(session: onnxruntime.InferenceSession, pad_token_id: int) -> Answer:
+    """A loaded graph as a function of encoded texts."""
+    names = [tensor.name for tensor in session.get_inputs()]
+
+    def answer(texts: Sequence[EncodedText]) -> Logits:
+        batch = padded(texts, pad_token_id)
+        (logits,) = session.run(None, {name: batch[name] for name in names})
+        return np.asarray(logits)
+
+    return answer
 
 
 def compare(found: Logits, expected: Logits, data: LabelledTexts, *, seed: int = 0) -> dict[str, Any]:

@@ -43,8 +43,8 @@ def export(
         str,
         typer.Option(
             metavar="LIST",
-            help="Graphs to put into the bundle, separated by commas: fp32, int8. The latter stores and computes linear "
-            "layers and embeddings in 8 bits, a quarter of the size.",
+            help="Graphs to put into the bundle, separated by commas: fp32, int8. The latter stores and computes "
+            "linear layers and embeddings in 8 bits, a quarter of the size.",
         ),
     ] = "fp32,int8",
     eval_file: Annotated[
@@ -53,8 +53,8 @@ def export(
             "--eval",
             metavar="FILE",
             help="Labelled file on which int8 must be as good as fp32: at most half a point less, and 99 % of the "
-            "texts keep their label. If it is not, the layers that mind most stay in fp32. Without a file, the accuracy "
-            "of int8 is unchecked and `robal serve` uses it only on demand.",
+            "texts keep their label. If it is not, the layers that mind most stay in fp32. Without a file, the "
+            "accuracy of int8 is unchecked and `robal serve` uses it only on demand.",
             show_default=False,
         ),
     ] = None,
@@ -140,7 +140,60 @@ def export(
             )
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; {out} is as it was before.") from None
-    _print_summary(manifest, out)
+    print_rows(summary(manifest, out))
+
+
+@app.command("verify", no_args_is_help=True)
+def verify(
+    bundle: Annotated[Path, typer.Argument(help="A bundle of `robal export`.", show_default=False)],
+    eval_file: Annotated[
+        Path | None,
+        typer.Option("--eval", metavar="FILE", help="Labelled file to compare the graphs on.", show_default=False),
+    ] = None,
+    no_header: Annotated[
+        bool, typer.Option("--no-header", help="The first line of --eval is data; columns are 0, 1, ...")
+    ] = False,
+) -> None:
+    """Take a bundle through its gates again, on this machine and with its onnxruntime.
+
+    Example: robal verify bundles/spam --eval test.csv
+    """
+    from export.recheck import recheck
+    from labelled.reader import DataOptions
+
+    with _progress() as advance:
+        manifest, graphs = recheck(bundle, data=eval_file, options=DataOptions(header=not no_header), advance=advance)
+    rows = {"bundle": f"{bundle}: {manifest.name}, every gate passed"}
+    for graph in graphs:
+        rows |= {f"{graph.precision} {key}": text for key, text in described(graph).items()}
+    print_rows(rows)
+
+
+@app.command("inspect", no_args_is_help=True)
+def inspect(bundle: Annotated[Path, typer.Argument(help="A bundle of `robal export`.", show_default=False)]) -> None:
+    """Say what is in a bundle: model, sizes, operators, figures of its gates, where it comes from.
+
+    Example: robal inspect bundles/spam
+    """
+    from contract.manifest import load_manifest
+    from export.recheck import operator_counts
+
+    manifest = load_manifest(bundle)
+    rows = summary(manifest, bundle)
+    rows["labels"] = ", ".join(manifest.labels)
+    for graph in manifest.graphs:
+        counts = operator_counts(bundle, graph).most_common()
+        rows[f"{graph.precision} operators"] = f"opset {graph.opset}: " + ", ".join(f"{n} {op}" for op, n in counts)
+    rows["made by"] = f"robal {manifest.robal_version}, " + ", ".join(
+        f"{key} {value}" for key, value in manifest.provenance.get("export", {}).items()
+    )
+    for key in ("source", "preset", "seed", "tokenizer"):
+        if key in manifest.provenance:
+            rows[key] = str(manifest.provenance[key])
+    for metric, value in manifest.metrics.items():
+        if isinstance(value, int | float):
+            rows[f"training {metric}"] = f"{value:.4g}"
+    print_rows(rows)
 
 
 @contextmanager
@@ -168,10 +221,11 @@ def _progress() -> Iterator[Advance]:
         yield advance
 
 
-def _print_summary(manifest: Manifest, out: Path) -> None:
+def summary(manifest: Manifest, folder: Path) -> dict[str, str]:
+    """What an export prints at its end."""
     unique, used = manifest.unique_parameters, manifest.parameters
     rows = {
-        "bundle": str(out),
+        "bundle": str(folder),
         "model": f"{manifest.family}, {len(manifest.labels)} labels, up to {manifest.max_length} tokens",
         "parameters": f"{unique:,} stored" + (f", {used:,} used by the layers" if used != unique else ""),
     }
@@ -179,7 +233,7 @@ def _print_summary(manifest: Manifest, out: Path) -> None:
         rows |= {f"{graph.precision} {key}": text for key, text in described(graph).items()}
     if "note" in manifest.provenance:
         rows["note"] = manifest.provenance["note"]
-    print_rows(rows)
+    return rows
 
 
 def print_rows(rows: Mapping[str, str]) -> None:

@@ -61,8 +61,8 @@ def _pair_sums(weight: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """(in, out) -> (out,): the largest sum of magnitudes of two neighbours that pull in the same direction."""
     weight = np.concatenate([weight, np.zeros_like(weight[: len(weight) % 2])])
     pairs = weight.reshape(-1, 2, weight.shape[1])
-    up = np.maximum(pairs, 0).sum(axis=1).max(axis=0)
-    down = np.maximum(-pairs, 0).sum(axis=1).max(axis=0)
+    up = np.maximum(pairs, 0).sum(axis=1).max(axis=0, initial=0)
+    down = np.maximum(-pairs, 0).sum(axis=1).max(axis=0, initial=0)
     return np.asarray(np.maximum(up, down))
 
 

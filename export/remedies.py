@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 import numpy as np
 from torch import nn
 
-from contract.encoding import EncodedText, padded
+from contract.encoding import EncodedText
 from contract.errors import GateFailed
 from contract.manifest import Graph
 from export import verify
-from export.accuracy import MAX_DROP, MIN_AGREEMENT, Answer, LabelledTexts, answers, compare, is_good_enough
+from export.accuracy import MAX_DROP, MIN_AGREEMENT, Answer, LabelledTexts, answering, answers, compare, is_good_enough
 from export.graph import classifier_graph, input_specs, output_specs
 from export.int8 import Int8Graph
 from export.ops import Graph as Emitted
@@ -116,13 +116,4 @@ def _write(source: Source, folder: Path, kind: Callable[[nn.Module], Emitted]) -
 
 
 def _in(source: Source, path: Path) -> Answer:
-    """A graph on disk as a function of encoded texts."""
-    session = verify.open_session(path)
-    names = [tensor.name for tensor in session.get_inputs()]
-
-    def answer(texts: Sequence[EncodedText]) -> verify.Logits:
-        batch = padded(texts, source.text_encoder.pad_token_id)
-        (logits,) = session.run(None, {name: batch[name] for name in names})
-        return np.asarray(logits)
-
-    return answer
+    return answering(verify.open_session(path), source.text_encoder.pad_token_id)

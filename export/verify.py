@@ -44,7 +44,7 @@ MAX_BATCH_DIFFERENCE = {"fp32": 1e-5, "int8": 1e-4}
 """Between a text alone and the same text beside others; float32 sums in another order, 8-bit rounding may follow."""
 MAX_SIZE_RATIO = {"fp32": 1.05, "int8": 0.28}
 """Of the files to four bytes for each unique parameter."""
-GRAPH_ALLOWANCE_BYTES = 64 * 1024
+GRAPH_ALLOWANCE_BYTES = 128 * 1024
 """Room for the list of nodes, which grows with the layers and not with the weights; matters for tiny models only."""
 BATCHES = (1, 3, 8)
 LENGTHS = (1, 2, 5, 17)

@@ -69,13 +69,12 @@ def load_model(settings: Settings) -> Model:
     manifest = load_manifest(settings.bundle, verify=settings.verify)
     settings.check(manifest)
     threads, instances = settings.layout(available_cpus())
+    precision = manifest.resolve(settings.precision)
     return Model(
         manifest=manifest,
-        precision=settings.precision,
+        precision=precision,
         text_encoder=load_text_encoder(settings.bundle, manifest),
-        engine=OnnxEngine(
-            settings.bundle, manifest, precision=settings.precision, threads=threads, instances=instances
-        ),
+        engine=OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances),
     )
 
 

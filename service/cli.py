@@ -80,8 +80,7 @@ def serve_command(
         def ready() -> None:
             status.stop()
             shown = f"[{address[0]}]" if ":" in address[0] else address[0]
-            print(
-                f"serving {manifest.name} ({manifest.family}, {precision}) on http://{shown}:{address[1]}", flush=True
-            )
+            model = f"{manifest.name} ({manifest.family}, {manifest.resolve(precision)})"
+            print(f"serving {model} on http://{shown}:{address[1]}", flush=True)
 
         serve(settings, address=address, on_ready=ready)

@@ -39,8 +39,8 @@ class Settings(BaseModel):
 
     bundle: Path
     """Folder made by `robal export`."""
-    precision: str = "fp32"
-    """Which of the bundle's graphs to serve."""
+    precision: str = "auto"
+    """Which of the bundle's graphs to serve: fp32, int8, or auto, which takes int8 where its accuracy was checked."""
     threads: int | None = Field(None, ge=1)
     """Threads of one engine call. Default: the processors that this process may use, divided by --instances."""
     instances: int | None = Field(None, ge=1)
@@ -96,7 +96,7 @@ class Settings(BaseModel):
 
     def check(self, manifest: Manifest) -> None:
         """Raise UsageError or BundleError if the bundle cannot be served with these settings."""
-        manifest.graph(self.precision)
+        manifest.graph(manifest.resolve(self.precision))
         for name, value in (("batch", self.max_batch_tokens), ("queue", self.max_queue_tokens)):
             if value < manifest.max_length:
                 raise UsageError(

@@ -38,7 +38,8 @@ def test_files_and_checks_are_those_of_a_real_bundle(tmp_path: Path) -> None:
 
 def test_numbers_on_the_page_are_those_of_the_code() -> None:
     assert f"opset {OPSET}, IR version {IR_VERSION}" in PAGE
-    assert f"at most {verify.MAX_SIZE_RATIO}, plus {verify.GRAPH_ALLOWANCE_BYTES // 1024} KiB" in PAGE
+    assert f"at most {verify.MAX_SIZE_RATIO['fp32']}, plus {verify.GRAPH_ALLOWANCE_BYTES // 1024} KiB" in PAGE
+    assert f"at most {verify.MAX_SIZE_RATIO['int8']}, plus" in PAGE
     assert f"logits exceed {verify.LARGE_LOGIT:.0f}" in PAGE
     assert f"version of this format; {FORMAT_VERSION} |" in PAGE
 

@@ -8,6 +8,7 @@ import pytest
 
 import robal
 from contract.manifest import load_manifest
+from export import verify
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
 ROOT = Path(__file__).parents[2]
@@ -43,14 +44,20 @@ def test_a_checkpoint_becomes_a_bundle(tmp_path: Path, checkpoint: Path) -> None
     done = run(checkpoint, "--out", tmp_path / "mood")
     assert done.returncode == 0, done.stderr
     assert load_manifest(tmp_path / "mood").name == "mood"
-    assert done.stderr.splitlines() == ["reading the model ...", "writing the graph ...", "comparing logits ..."]
+    assert done.stderr.splitlines() == [
+        "reading the model ...",
+        "writing the fp32 graph ...",
+        "comparing fp32 logits ...",
+        "writing the int8 graph ...",
+        "comparing int8 logits ...",
+    ]
     for piece in (
         "albert, 2 labels, up to 64 tokens",
         "8,388 stored, 14,",
         "x the unique parameters",
         "max |logit difference|",
-        "over 42 cases (limit 1e-04)",
-        "fp32, ONNX opset 20",
+        "over 42 cases (limit",
+        "unchecked: export with --eval FILE",
         str(tmp_path / "mood"),
     ):
         assert piece in done.stdout
@@ -74,7 +81,7 @@ def test_an_interrupt_is_one_sentence_and_leaves_nothing(tmp_path: Path, checkpo
     child = subprocess.Popen(command(*arguments), cwd=ROOT, env=ENVIRONMENT, stderr=subprocess.PIPE, text=True)
     assert child.stderr is not None
     for line in child.stderr:
-        if line.startswith("comparing logits"):
+        if line.startswith("comparing fp32 logits"):
             child.send_signal(signal.SIGINT)
             break
     rest = child.stderr.read()
@@ -119,7 +126,7 @@ def test_mistakes(
 def test_a_failed_gate_is_exit_code_1(
     tmp_path: Path, checkpoint: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("export.verify.MAX_SIZE_RATIO", 0.1)
+    monkeypatch.setitem(verify.MAX_SIZE_RATIO, "fp32", 0.1)
     monkeypatch.setattr("export.verify.GRAPH_ALLOWANCE_BYTES", 0)
     code, said = run_here(monkeypatch, capsys, checkpoint, "--out", tmp_path / "bundle")
     assert code == 1
