@@ -147,7 +147,7 @@ def test_an_interrupt_leaves_the_old_bundle(tmp_path: Path, source: Source) -> N
     before = contents(bundle)
 
     def interrupt(stage: str, done: int, total: int) -> None:
-        if stage == "comparing logits" and done == total // 2:
+        if stage == "comparing fp32 logits" and done == total // 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -159,8 +159,8 @@ def test_an_interrupt_leaves_the_old_bundle(tmp_path: Path, source: Source) -> N
 def test_progress_reaches_its_end(tmp_path: Path, source: Source) -> None:
     seen: list[tuple[str, int, int]] = []
     write_bundle(source, tmp_path / "bundle", name="x", advance=lambda *step: seen.append(step))
-    assert seen[0] == ("writing the graph", 0, 42)
-    assert seen[-1] == ("comparing logits", 42, 42)
+    assert seen[0] == ("writing the fp32 graph", 0, 42)
+    assert seen[-1] == ("comparing fp32 logits", 42, 42)
 
 
 def test_a_checkpoint_that_was_trained_on_shorter_texts_keeps_its_limit(tmp_path: Path) -> None:
