@@ -25,6 +25,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "export": ("export.cli", "Turn a checkpoint into a verified ONNX bundle."),
     "inspect": ("export.cli", "Say what is in a bundle."),
     "verify": ("export.cli", "Take a bundle through its gates again."),
+    "plan": ("service.cli", "Measure how a bundle runs best on this machine."),
     "serve": ("service.cli", "Serve a bundle over HTTP."),
     "loadtest": ("loadtests.cli", "Measure and compare running services."),
 }

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from rich.console import Console
+from rich.progress import Progress
+from rich.table import Table
 
-from contract.manifest import load_manifest
-from service.settings import PREFIX, Settings
+from contract.manifest import Manifest, load_manifest
+from service.settings import PREFIX, Settings, available_cpus
 from service.supervisor import free_address, serve
 
 app = typer.Typer()
@@ -23,6 +25,59 @@ def _option(name: str, smallest: float | None = None) -> Any:
     """The flag of a setting: its words are the field's."""
     setting = Settings.model_fields[name]
     return typer.Option(help=setting.description, envvar=PREFIX + name.upper(), show_envvar=False, min=smallest)
+
+
+@app.command("plan", no_args_is_help=True)
+def plan_command(
+    bundle: Annotated[Path, typer.Argument(help=Settings.model_fields["bundle"].description, show_default=False)],
+    goal: Annotated[
+        Literal["latency", "throughput"],
+        typer.Option(help="What to choose by: the time of a lone text, or texts a second when many wait."),
+    ] = "throughput",
+    rounds: Annotated[int, typer.Option(help="Times that each way is measured.", min=1, max=50)] = 3,
+) -> None:
+    """Measure how a bundle runs best on this machine, and remember it beside the bundle.
+
+    Tries threads and instances with every precision, interleaved; a minute or two. `robal serve` then uses the best for
+    the goal, unless --threads or --instances say otherwise, or the machine is another one.
+
+    Example: [bold]robal plan bundles/spam --goal latency[/bold]
+    """
+    from service.planning import choose, measure, save_plan
+
+    cpus = available_cpus()
+    with Progress(console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("", total=None)
+        measured = measure(
+            bundle,
+            cpus=cpus,
+            rounds=rounds,
+            advance=lambda what, done, total: bar.update(task, description=what, completed=done, total=total),
+        )
+    save_plan(bundle, measured, cpus=cpus, goal=goal)
+    best = {choose(measured, way.precision, goal) for way in measured}
+    table = Table("precision", "instances", "threads each", "lone text, ms", "texts/s, mixed lengths", "")
+    for way in measured:
+        table.add_row(
+            way.precision,
+            str(way.instances),
+            str(way.threads),
+            f"{way.lone_ms:.1f}",
+            f"{way.texts_per_s:.1f}",
+            f"best {goal}" if way in best else "",
+        )
+    Console().print(table)
+
+
+def with_plan(settings: Settings, manifest: Manifest) -> Settings:
+    """The settings with what `robal plan` found for this bundle on this machine, if it did."""
+    from service.planning import planned
+
+    precision = manifest.resolve(settings.precision)
+    plan = planned(settings.bundle, precision=precision, cpus=available_cpus())
+    if plan is None:
+        return settings
+    return settings.model_copy(update={"threads": plan.threads, "instances": plan.instances})
 
 
 @app.command("serve")
@@ -74,6 +129,8 @@ def serve_command(
     with Console(stderr=True).status("checking the bundle") as status:
         manifest = load_manifest(bundle, verify=verify)
         settings.check(manifest)
+        if threads is None and instances is None:
+            settings = with_plan(settings, manifest)
         address = free_address(host, port)
         status.update(f"loading {manifest.name}")
 

@@ -42,10 +42,11 @@ class Settings(BaseModel):
     precision: str = "auto"
     """Which of the bundle's graphs to serve: fp32, int8, or auto, which takes int8 where its accuracy was checked."""
     threads: int | None = Field(None, ge=1)
-    """Threads of one engine call. Default: the processors that this process may use, divided by --instances."""
+    """Threads of one engine call. Default: what `robal plan` found; else the processors that this process may use,
+    divided by --instances."""
     instances: int | None = Field(None, ge=1)
     """Engine calls that may run at once; they share the weights in memory. More than one answer more requests in the
-    same time when many wait, and each of them later when few do. Default: one."""
+    same time when many wait, and each of them later when few do. Default: what `robal plan` found; else one."""
     max_batch_tokens: int = Field(1024, ge=1)
     """Most tokens of one engine call; at least the model's longest text."""
     max_batch_items: int = Field(32, ge=1)
