@@ -18,7 +18,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,11 @@ from encoders.precision import choose_precision
 from encoders.training import count_parameters
 from pretrain.flops import token_flops
 from pretrain.grid import Experiment, Variant, scratch
-from pretrain.measure import measure
+from pretrain.measure import HELDOUT_TOKENS, measure
 from pretrain.progress import say
 from pretrain.recipes import FOR_SHAPE, named
 from pretrain.run import initial_model, pretrain
-from pretrain.settings import Settings, Upkeep, shape_for, with_changes
+from pretrain.settings import Settings, Upkeep, differences, listing_of, shape_for, with_changes
 from pretrain.store import TRAIN, Store
 
 CALIBRATION_STEPS = 8
@@ -44,6 +44,8 @@ LEAST_STEPS = 20
 """Fewer updates than this show nothing."""
 OVERHEAD_S = 8.0
 """Of a run, beside its steps: opening, held-out figures, checkpoints."""
+BASE_HIDDEN = 256
+"""Width that the mini recipes' learning rate is made for; narrower models bear, and need, a higher one."""
 MASK_VIEWS = 4
 """How often each static mask is seen, as in RoBERTa's comparison."""
 
@@ -59,14 +61,19 @@ class Task:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Scale:
-    """How large each run of the grid is."""
+class Sizes:
+    """What every run of the grid has in common."""
 
-    tokens: int
-    """Trained on by every run, about."""
-    batch_size: int | None
-    """Sequences in an update; None: those of the mini recipes."""
-    window: int | None
+    hidden: int = BASE_HIDDEN
+    """Width of the models."""
+    batch_size: int = 32
+    """Sequences in an update, if they all fill the window."""
+    window: int = 128
+
+    @property
+    def batch_tokens(self) -> int:
+        """Tokens in an update."""
+        return self.batch_size * self.window
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -93,17 +100,21 @@ class Grid:
     experiments: tuple[Experiment, ...]
     seeds: int
     task: Task
+    sizes: Sizes
     micro_tokens: int
     device: torch.device
 
-    def job(self, variant: Variant, seed: int, scale: Scale) -> Job:
-        """A variant at a scale."""
-        config = shape_for(self.store, variant.shape, variant.changes)
+    def job(self, variant: Variant, seed: int, tokens: int) -> Job:
+        """A variant that trains on about so many tokens."""
+        changes = replace(variant.changes, hidden_size=self.sizes.hidden)
+        config = shape_for(self.store, variant.shape, changes)
         recipe = named(FOR_SHAPE[variant.shape]).recipe
-        recipe = with_changes(recipe, batch_size=scale.batch_size, window=scale.window, **variant.values)
+        recipe = replace(recipe, learning_rate=recipe.learning_rate * BASE_HIDDEN / self.sizes.hidden)
+        sizes = {"batch_size": self.sizes.batch_size, "window": self.sizes.window}
+        recipe = with_changes(recipe, **(sizes | variant.values))
         batch = max(1, round(recipe.batch_size * variant.batch_factor))
-        steps = max(1, round(scale.tokens / (batch * recipe.window)))
-        epochs = scale.tokens / max(1, _train_tokens(self.store))
+        steps = max(1, round(tokens / (batch * recipe.window)))
+        epochs = tokens / max(1, _train_tokens(self.store))
         recipe = with_changes(
             recipe,
             batch_size=batch,
@@ -127,12 +138,12 @@ class Grid:
         )
         return Job(label=variant.name, settings=settings, trained=variant.trained)
 
-    def jobs(self, scale: Scale) -> list[Job]:
+    def jobs(self, tokens: int) -> list[Job]:
         """Every distinct run, those that others are compared with first, seed by seed."""
         variants = [variant for experiment in self.experiments for variant in experiment.variants]
         shapes = dict.fromkeys(variant.shape for variant in variants)
         everything = [*map(scratch, shapes), *variants]
-        jobs = [self.job(variant, seed, scale) for seed in range(self.seeds) for variant in everything]
+        jobs = [self.job(variant, seed, tokens) for seed in range(self.seeds) for variant in everything]
         unique: dict[str, Job] = {}
         for job in jobs:
             unique.setdefault(job.key, job)
@@ -154,7 +165,7 @@ def _train_tokens(store: Store) -> int:
 
 
 def run_grid(
-    grid: Grid, *, minutes: float | None, steps: int | None, keep_checkpoints: bool, report: Callable[[Scale], None]
+    grid: Grid, *, minutes: float | None, steps: int | None, keep_checkpoints: bool, report: Callable[[int], None]
 ) -> tuple[int, int]:
     """Run what is not done yet, until everything is or the time is spent.
 
@@ -163,7 +174,7 @@ def run_grid(
         minutes: budget in all, earlier parts of the same grid included; None: without limit.
         steps: updates of a run with the mini recipes' batch; None: chosen so that the grid fits the budget.
         keep_checkpoints: keep the weights of finished runs.
-        report: writes the report; called after each seed and at the end.
+        report: writes the report, given the tokens of a run; called after each seed and at the end.
 
     Returns:
         How many runs are done, of how many.
@@ -180,15 +191,14 @@ def run_grid(
     def spent() -> float:
         return spent_before + time.monotonic() - began
 
-    def note(scale: Scale) -> None:
-        write_json(path, {"scale": asdict(scale), "store": grid.store.fingerprint, "spent_s": round(spent(), 1)})
+    def note(tokens: int) -> None:
+        write_json(path, {**_identity(grid), "tokens": tokens, "spent_s": round(spent(), 1)})
 
-    if known.get("store", grid.store.fingerprint) != grid.store.fingerprint:
-        raise UsageError(f"{grid.out} holds results of another store; give another --out.")
+    _check_same(grid, known, steps)
     try:
-        scale = Scale(**known["scale"]) if "scale" in known else _choose_scale(grid, minutes, steps)
-        jobs = grid.jobs(scale)
-        note(scale)
+        tokens = int(known["tokens"]) if "tokens" in known else _choose_tokens(grid, minutes, steps)
+        jobs = grid.jobs(tokens)
+        note(tokens)
         done = 0
         for number, job in enumerate(jobs, 1):
             if grid.result(job) is None:
@@ -196,17 +206,38 @@ def run_grid(
                     break
                 say(f"run {number} of {len(jobs)}: {job.label}, seed {job.settings.seed} ({spent() / 60:.0f} minutes)")
                 _run(grid, job, keep_checkpoints=keep_checkpoints)
-                note(scale)
+                note(tokens)
             done += 1
             if number == len(jobs) or jobs[number].settings.seed != job.settings.seed:
-                report(scale)
+                report(tokens)
     except (KeyboardInterrupt, Interrupted):
         finished = len(list((grid.out / "runs").glob("*/result.json")))
         raise Interrupted(
             f"interrupted; {finished} runs are done and kept in {grid.out}; the same command goes on."
         ) from None
-    report(scale)
+    report(tokens)
     return done, len(jobs)
+
+
+def _identity(grid: Grid) -> dict[str, Any]:
+    """What must stay as it is from one call to the next."""
+    task = {"train": str(grid.task.train), "dev": str(grid.task.dev), "options": grid.task.options}
+    return {"store": grid.store.fingerprint, "sizes": asdict(grid.sizes), "task": task}
+
+
+def _check_same(grid: Grid, known: Mapping[str, Any], steps: int | None) -> None:
+    """Refuse to mix results that cannot stand in one table.
+
+    Raises:
+        UsageError: the folder holds a grid of other texts, sizes, length or task.
+    """
+    if "tokens" not in known:
+        return
+    changed = differences(_identity(grid), {name: known.get(name) for name in _identity(grid)})
+    if steps is not None and steps * grid.sizes.batch_tokens != known["tokens"]:
+        changed.append(f"steps ({known['tokens'] / grid.sizes.batch_tokens:g} before, {steps} now)")
+    if changed:
+        raise UsageError(f"{grid.out} holds a grid with other settings: {listing_of(changed)}; give another --out.")
 
 
 def _run(grid: Grid, job: Job, *, keep_checkpoints: bool) -> dict[str, Any]:
@@ -216,7 +247,7 @@ def _run(grid: Grid, job: Job, *, keep_checkpoints: bool) -> dict[str, Any]:
     checkpoint = folder / "pretrained"
     if job.trained:
         if not _is_finished(checkpoint):
-            care = Upkeep(save_minutes=5.0, keep=1, spike_nats=0.0)
+            care = Upkeep(save_minutes=5.0, keep=1, spike_nats=0.0, heldout_tokens=HELDOUT_TOKENS)
             pretrain(job.settings, care, grid.store, checkpoint, device=grid.device, go_on=True, overwrite=False)
     else:
         model = initial_model(job.settings)
@@ -269,29 +300,28 @@ def finetune(checkpoint: Path, out: Path, task: Task, *, seed: int) -> dict[str,
     return {"metric": metric, "score": float(metrics["dev"][metric]), "seconds": round(time.monotonic() - begun, 1)}
 
 
-def _choose_scale(grid: Grid, minutes: float | None, steps: int | None) -> Scale:
+def _choose_tokens(grid: Grid, minutes: float | None, steps: int | None) -> int:
     """So many tokens for each run that the whole grid fits the budget, by a measured rate."""
-    base = named("mini-bert").recipe
+    update = grid.sizes.batch_tokens
     if steps is not None:
-        return Scale(tokens=steps * base.batch_size * base.window, batch_size=None, window=None)
+        return steps * update
     if minutes is None:
         raise UsageError("give --minutes for the whole grid, or --steps for each run.")
     say("measuring how fast this machine is")
-    trial = Scale(tokens=CALIBRATION_STEPS * base.batch_size * base.window, batch_size=None, window=None)
-    jobs = grid.jobs(trial)
+    jobs = grid.jobs(CALIBRATION_STEPS * update)
     rate, tuning_s = _calibrate(grid, jobs)
     costs = [_flops_per_token(job) for job in jobs if job.trained]
     fixed_s = sum(OVERHEAD_S + tuning_s * _depth(job) / _depth(jobs[0]) for job in jobs)
     left_s = 60 * minutes - fixed_s
     tokens = int(left_s * rate / sum(costs)) if left_s > 0 else 0
-    if tokens < LEAST_STEPS * base.batch_size * base.window:
-        needed = (fixed_s + LEAST_STEPS * base.batch_size * base.window * sum(costs) / rate) / 60
+    if tokens < LEAST_STEPS * update:
+        needed = (fixed_s + LEAST_STEPS * update * sum(costs) / rate) / 60
         raise UsageError(
             f"{len(jobs)} runs need at least {needed:.0f} minutes here (fine-tuning alone {fixed_s / 60:.0f}) and "
             f"--minutes is {minutes:g}; raise it, or take fewer --seeds or --only some experiments."
         )
-    say(f"{len(jobs)} runs of {tokens:,} tokens ({tokens // (base.batch_size * base.window)} updates each)")
-    return Scale(tokens=tokens, batch_size=None, window=None)
+    say(f"{len(jobs)} runs of {tokens:,} tokens ({tokens // update} updates each)")
+    return tokens
 
 
 def _calibrate(grid: Grid, jobs: Sequence[Job]) -> tuple[float, float]:

@@ -17,8 +17,8 @@ from encoders.config import EncoderConfig, Sharing
 from encoders.encoder import Encoder
 from encoders.heads import Pooler
 from encoders.presets import preset
-from pretrain.ablate import Grid, Scale
-from pretrain.grid import EMBEDDING_SIZES, Experiment, Variant, scratch
+from pretrain.ablate import Grid
+from pretrain.grid import EMBEDDING_PARTS, Experiment, Variant, scratch
 from pretrain.published import EMBEDDING
 from pretrain.settings import ShapeChanges, changed_shape
 
@@ -88,7 +88,7 @@ class Report:
     """Runs that are not done."""
 
 
-def build(grid: Grid, scale: Scale) -> Report:
+def build(grid: Grid, tokens: int) -> Report:
     """The report of what is done so far."""
     tables = []
     missing = 0
@@ -98,7 +98,7 @@ def build(grid: Grid, scale: Scale) -> Report:
         columns = COLUMNS.get(experiment.name, USUAL)
         rows = []
         for variant in variants:
-            results = [grid.result(grid.job(variant, seed, scale)) for seed in range(grid.seeds)]
+            results = [grid.result(grid.job(variant, seed, tokens)) for seed in range(grid.seeds)]
             done = [result for result in results if result is not None]
             missing += len(results) - len(done)
             if done:
@@ -110,7 +110,7 @@ def build(grid: Grid, scale: Scale) -> Report:
             tables.append(Table(experiment=experiment, columns=columns, rows=tuple(rows), finding=finding))
     return Report(
         title="The papers' experiments at mini scale",
-        scale=_scale_facts(grid, scale),
+        scale=_scale_facts(grid, tokens),
         tables=tuple(tables),
         counts=paper_counts() if any(table.experiment.name == "embedding" for table in tables) else (),
         missing=missing,
@@ -173,15 +173,16 @@ def judge(rows: Sequence[Row], column: Column) -> str:
     return text + "."
 
 
-def _scale_facts(grid: Grid, scale: Scale) -> Mapping[str, Any]:
-    jobs = grid.jobs(scale)
-    recipe = next(job for job in jobs if job.trained).settings.recipe
+def _scale_facts(grid: Grid, tokens: int) -> Mapping[str, Any]:
+    jobs = grid.jobs(tokens)
     results = [result for job in jobs if (result := grid.result(job)) is not None]
     counts = grid.store.manifest.get("counts", {})
     return {
-        "tokens": scale.tokens,
-        "updates": round(scale.tokens / (recipe.batch_size * recipe.window)),
-        "window": recipe.window,
+        "tokens": tokens,
+        "updates": round(tokens / grid.sizes.batch_tokens),
+        "window": grid.sizes.window,
+        "batch": grid.sizes.batch_size,
+        "hidden": grid.sizes.hidden,
         "corpus_tokens": counts.get("tokens", 0),
         "vocabulary": grid.store.vocabulary.size,
         "seeds": grid.seeds,
@@ -206,7 +207,7 @@ def paper_counts() -> list[dict[str, Any]]:
     """ALBERT base at the paper's own size: exact parameters for each E and sharing, beside the published rounding."""
     rows = []
     for sharing in get_args(Sharing):
-        for size in EMBEDDING_SIZES:
+        for size in EMBEDDING_PARTS:
             config = changed_shape(preset("albert-base"), ShapeChanges(embedding_size=size, layer_sharing=sharing))
             published = EMBEDDING.get((size, sharing), {}).get("parameters", "")
             rows.append({"E": size, "sharing": sharing, "exact": encoder_parameters(config), "published": published})

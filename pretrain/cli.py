@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 
 from contract.errors import UsageError
-from pretrain.run_cli import ablate_command, plan_command, run_command
+from pretrain.ablate_cli import ablate_command
+from pretrain.run_cli import plan_command, run_command
 
 app = typer.Typer()
 pretrain = typer.Typer(no_args_is_help=True, help="Pretrain an encoder on your own text, one step per command.")

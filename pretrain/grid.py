@@ -8,7 +8,8 @@
     depth      ALBERT, table 11     1 to 24 layers with one block's weights
     layers     ALBERT, figure 1     how far each layer moves its input: ALBERT beside BERT
 
-Embedding widths are halved: 32, 64, 128 beside a hidden size of 256, for the paper's 64, 128, 256 beside 768.
+Embedding widths follow the hidden size: an eighth, a quarter, a half and all of it, for the paper's 64, 128, 256 and
+768 beside 768.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ class Experiment:
     """What the paper found, and what differs here beside the scale."""
 
 
-def _formats() -> Experiment:
+def _formats(_: int) -> Experiment:
     rows: Mapping[str, Values] = {
         "segment-pair + NSP": {"format": "segment-pair", "objective": "nsp"},
         "sentence-pair + NSP": {"format": "sentence-pair", "objective": "nsp"},
@@ -77,7 +78,7 @@ def _formats() -> Experiment:
     )
 
 
-def _masking() -> Experiment:
+def _masking(_: int) -> Experiment:
     return Experiment(
         name="masking",
         title="Static and dynamic masking",
@@ -96,7 +97,7 @@ def _masking() -> Experiment:
     )
 
 
-def _batch() -> Experiment:
+def _batch(_: int) -> Experiment:
     rows = {"256 x 1M": (1 / 8, 1 / 7), "2K x 125K": (1.0, 1.0), "8K x 31K": (4.0, 10 / 7)}
     return Experiment(
         name="batch",
@@ -118,7 +119,7 @@ def _batch() -> Experiment:
     )
 
 
-def _sentence() -> Experiment:
+def _sentence(_: int) -> Experiment:
     objectives = {"none": "mlm", "NSP": "nsp", "SOP": "sop"}
     return Experiment(
         name="sentence",
@@ -138,14 +139,15 @@ def _sentence() -> Experiment:
     )
 
 
-EMBEDDING_SIZES = {64: 32, 128: 64, 256: 128, 768: 256}
-"""The paper's E at hidden 768 -> ours at hidden 256."""
+EMBEDDING_PARTS = {64: 8, 128: 4, 256: 2, 768: 1}
+"""The paper's E at hidden 768 -> what our hidden size is divided by."""
 
 
-def _embedding() -> Experiment:
+def _embedding(hidden: int) -> Experiment:
     variants = []
     for sharing in get_args(Sharing):
-        for theirs, ours in EMBEDDING_SIZES.items():
+        for theirs, parts in EMBEDDING_PARTS.items():
+            ours = hidden // parts
             variants.append(
                 Variant(
                     name=f"E={ours}, {sharing}",
@@ -167,7 +169,7 @@ def _embedding() -> Experiment:
 DEPTHS = (1, 3, 6, 12, 24)
 
 
-def _depth() -> Experiment:
+def _depth(_: int) -> Experiment:
     return Experiment(
         name="depth",
         title="Layers that all use one block's weights",
@@ -186,7 +188,7 @@ def _depth() -> Experiment:
     )
 
 
-def _layers() -> Experiment:
+def _layers(_: int) -> Experiment:
     return Experiment(
         name="layers",
         title="How far each layer moves its input",
@@ -205,7 +207,7 @@ def _layers() -> Experiment:
     )
 
 
-EXPERIMENTS: Mapping[str, Callable[[], Experiment]] = {
+EXPERIMENTS: Mapping[str, Callable[[int], Experiment]] = {
     "formats": _formats,
     "masking": _masking,
     "batch": _batch,
@@ -216,15 +218,19 @@ EXPERIMENTS: Mapping[str, Callable[[], Experiment]] = {
 }
 
 
-def experiments(names: tuple[str, ...]) -> tuple[Experiment, ...]:
+def experiments(names: tuple[str, ...], hidden: int) -> tuple[Experiment, ...]:
     """Experiments by name, in the order of the report; all of them for no names.
+
+    Args:
+        names: as in ``EXPERIMENTS``.
+        hidden: width of the models, which the embeddings' widths are parts of.
 
     Raises:
         UsageError: a name does not exist.
     """
     if unknown := set(names) - EXPERIMENTS.keys():
         raise UsageError(f"there is no experiment {listing(unknown)}; there are {listing(EXPERIMENTS)}.")
-    return tuple(build() for name, build in EXPERIMENTS.items() if not names or name in names)
+    return tuple(build(hidden) for name, build in EXPERIMENTS.items() if not names or name in names)
 
 
 def scratch(shape: str) -> Variant:

@@ -18,7 +18,8 @@ from pretrain.layout import PAIR_FORMATS
 from pretrain.settings import Settings
 from pretrain.store import Store
 
-HELDOUT_TOKENS = 1 << 17
+HELDOUT_TOKENS = 1 << 16
+"""Looked at by each of a run's measurements."""
 LAYER_SAMPLES = 128
 
 

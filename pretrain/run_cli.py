@@ -36,6 +36,14 @@ def run_command(
     layers: Annotated[
         int | None, typer.Option(help="Executed layers, if not the shape's.", rich_help_panel=SHAPE, show_default=False)
     ] = None,
+    hidden_size: Annotated[
+        int | None,
+        typer.Option(
+            help="Width of the model; feed-forward, heads and embeddings keep their proportion to it.",
+            rich_help_panel=SHAPE,
+            show_default=False,
+        ),
+    ] = None,
     embedding_size: Annotated[
         int | None,
         typer.Option(help="Width E of the embedding tables.", rich_help_panel=SHAPE, show_default=False),
@@ -205,7 +213,13 @@ def run_command(
     choices = Choices(
         preset=preset,
         model=model,
-        changes=ShapeChanges(layers=layers, embedding_size=embedding_size, layer_sharing=sharing, dropout=dropout),
+        changes=ShapeChanges(
+            layers=layers,
+            hidden_size=hidden_size,
+            embedding_size=embedding_size,
+            layer_sharing=sharing,
+            dropout=dropout,
+        ),
         recipe=recipe,
         values={
             "optimizer": optimizer,
@@ -287,82 +301,3 @@ def plan_command(
         typer.echo(json.dumps(result.as_dict(), indent=2))
     else:
         print_plan(result)
-
-
-def ablate_command(
-    store: Annotated[
-        Path, typer.Argument(help="Folder made by `robal pretrain prepare`.", metavar="STORE", show_default=False)
-    ],
-    task: Annotated[
-        Path, typer.Option(help="Labelled file that every run is fine-tuned on, for its score.", show_default=False)
-    ],
-    out: Annotated[Path, typer.Option(help="Folder of the results and the report.", show_default=False)],
-    task_dev: Annotated[
-        Path | None,
-        typer.Option(help="Labelled file for the score; without it a part of --task is set aside.", show_default=False),
-    ] = None,
-    finetune: Annotated[
-        str,
-        typer.Option(help="Further options of `robal finetune`, such as '--no-header --epochs 3'.", show_default=False),
-    ] = "",
-    only: Annotated[
-        str,
-        typer.Option(
-            help="Some of the experiments, with commas between: formats, masking, batch, sentence, embedding, depth, "
-            "layers. Default: all.",
-            show_default=False,
-        ),
-    ] = "",
-    seeds: Annotated[int, typer.Option(min=1, help="Seeds of every run; two are the least for a spread.")] = 3,
-    minutes: Annotated[
-        float | None,
-        typer.Option(
-            help="For the whole grid: decides how long each run trains. A later call with more goes on.",
-            show_default=False,
-        ),
-    ] = None,
-    steps: Annotated[int | None, typer.Option(min=1, help="Updates of each run instead.", show_default=False)] = None,
-    micro_tokens: Annotated[int, typer.Option(min=1, help="Tokens that go through the model at once.")] = 8192,
-    keep_checkpoints: Annotated[
-        bool, typer.Option("--keep-checkpoints", help="Keep the weights of finished runs.")
-    ] = False,
-) -> None:
-    """Rerun the experiments of the RoBERTa and ALBERT papers at mini scale, beside the published numbers.
-
-    Every run is pretrained, looked at on held-out text, and fine-tuned on a labelled file. The report says what the
-    seeds allow to say, and no more. An interrupted grid goes on with the same command.
-
-        robal pretrain ablate runs/store --task train.tsv --task-dev dev.tsv --minutes 300 --out runs/ablation
-
-        robal pretrain ablate runs/store --task train.tsv --only sentence --seeds 5 --steps 1000 --out runs/cross
-    """
-    from contract.errors import DataError
-    from encoders.precision import training_device
-    from pretrain.ablate import Grid, Task, run_grid
-    from pretrain.ablate_render import write_report
-    from pretrain.ablate_report import build
-    from pretrain.grid import experiments
-    from pretrain.store import open_store
-
-    for path in (task, task_dev):
-        if path is not None and not path.is_file():
-            raise DataError(f"{path} is not a file; give a labelled file as for `robal finetune`.")
-    grid = Grid(
-        store=open_store(store),
-        out=out,
-        experiments=experiments(tuple(name.strip() for name in only.split(",") if name.strip())),
-        seeds=seeds,
-        task=Task(train=task.absolute(), dev=None if task_dev is None else task_dev.absolute(), options=finetune),
-        micro_tokens=micro_tokens,
-        device=training_device(),
-    )
-    done, jobs = run_grid(
-        grid,
-        minutes=minutes,
-        steps=steps,
-        keep_checkpoints=keep_checkpoints,
-        report=lambda scale: write_report(build(grid, scale), out),
-    )
-    typer.echo(f"{out / 'report.html'}: {done} of {jobs} runs")
-    if done < jobs:
-        typer.echo("The time is spent; the same command with more --minutes goes on.")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
@@ -89,6 +90,8 @@ class ShapeChanges:
     """Departures from a named shape; None keeps its value."""
 
     layers: int | None = None
+    hidden_size: int | None = None
+    """Everything as wide as the hidden size, or a multiple or part of it, changes with it."""
     embedding_size: int | None = None
     layer_sharing: str | None = None
     dropout: float | None = None
@@ -100,6 +103,8 @@ def changed_shape(base: EncoderConfig, changes: ShapeChanges) -> EncoderConfig:
     Raises:
         CheckpointError: a change contradicts the shape.
     """
+    if changes.hidden_size is not None:
+        base = _with_hidden(base, changes.hidden_size)
     given: dict[str, Any] = {
         "num_hidden_layers": changes.layers,
         "embedding_size": changes.embedding_size,
@@ -112,6 +117,25 @@ def changed_shape(base: EncoderConfig, changes: ShapeChanges) -> EncoderConfig:
         # as ALBERT's paper counts: no map where the sizes are equal; transformers' AlbertModel always has one
         values["embedding_projection"] = values["embedding_size"] != base.hidden_size
     return replace(base, **values)
+
+
+def _with_hidden(base: EncoderConfig, hidden: int) -> EncoderConfig:
+    """A narrower or wider shape with the same proportions and heads of the same width, at least one.
+
+    The spread of the first weights goes with 1 / sqrt(hidden), so that products of vectors keep their size.
+    """
+
+    def share(size: int) -> int:
+        return max(1, size * hidden // base.hidden_size)
+
+    return replace(
+        base,
+        hidden_size=hidden,
+        intermediate_size=share(base.intermediate_size),
+        embedding_size=share(base.embedding_size),
+        num_attention_heads=share(base.num_attention_heads),
+        initializer_range=base.initializer_range * math.sqrt(base.hidden_size / hidden),
+    )
 
 
 def shape_for(store: Store, name: str, changes: ShapeChanges | None = None) -> EncoderConfig:
@@ -195,4 +219,4 @@ def with_changes(recipe: Recipe, **changes: Any) -> Recipe:
 
 def listing_of(names: list[str]) -> str:
     """A few differences for a message."""
-    return listing(names, limit=4).replace("'", "")
+    return listing([name.replace("'", "") for name in names], limit=4).replace("'", "")

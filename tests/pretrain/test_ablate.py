@@ -13,7 +13,7 @@ import torch
 
 from contract.errors import Failure, Interrupted, UsageError
 from pretrain import ablate
-from pretrain.ablate import Grid, Scale, Task, run_grid
+from pretrain.ablate import Grid, Sizes, Task, run_grid
 from pretrain.ablate_render import markdown, page, write_report
 from pretrain.ablate_report import SCORE, Row, build, distinct, judge, paper_counts
 from pretrain.grid import EXPERIMENTS, experiments
@@ -21,7 +21,8 @@ from pretrain.store import Store
 from tests.pretrain.tiny_runs import corpus, tiny_store
 
 ROOT = Path(__file__).parents[2]
-TINY = Scale(tokens=128, batch_size=2, window=32)
+TINY = 128
+"""Tokens of a run: two updates."""
 
 
 @pytest.fixture(scope="module")
@@ -29,13 +30,15 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
     return tiny_store(tmp_path_factory.mktemp("store"))
 
 
-def grid(store: Store, out: Path, *names: str, seeds: int = 2) -> Grid:
+def grid(store: Store, out: Path, *names: str, seeds: int = 2, **sizes: int) -> Grid:
+    sizes = {"batch_size": 2, "window": 32} | sizes
     return Grid(
         store=store,
         out=out,
-        experiments=experiments(names),
+        experiments=experiments(names, sizes.get("hidden", 256)),
         seeds=seeds,
         task=Task(train=Path("train.tsv"), dev=None, options=""),
+        sizes=Sizes(**sizes),
         micro_tokens=4096,
         device=torch.device("cpu"),
     )
@@ -56,16 +59,16 @@ def fake_score(label: int = 0) -> Any:
 
 
 def test_runs_that_two_tables_share_are_run_once(store: Store, tmp_path: Path) -> None:
-    everything = grid(store, tmp_path, seeds=3)
-    scale = Scale(tokens=400_000, batch_size=None, window=None)
-    jobs = everything.jobs(scale)
+    everything = grid(store, tmp_path, seeds=3, batch_size=32, window=128)
+    tokens = 400_000
+    jobs = everything.jobs(tokens)
     rows = sum(len(experiment.variants) for experiment in everything.experiments)
     assert len(everything.experiments) == len(EXPERIMENTS) == 7
     assert len({job.key for job in jobs}) == len(jobs)
     # five rows are runs of other tables
     assert len(jobs) == 3 * (rows + 2 - 5)
     assert [job.settings.seed for job in jobs] == sorted(job.settings.seed for job in jobs)
-    names = {variant.name: everything.job(variant, 0, scale) for e in everything.experiments for variant in e.variants}
+    names = {variant.name: everything.job(variant, 0, tokens) for e in everything.experiments for variant in e.variants}
     assert names["SOP"].key == names["E=128, all"].key
     assert names["dynamic"].key == names["segment-pair + NSP"].key
     assert names["6 layers"].key == names["SOP"].key
@@ -74,11 +77,21 @@ def test_runs_that_two_tables_share_are_run_once(store: Store, tmp_path: Path) -
     assert names["static"].key != names["dynamic"].key
 
 
+def test_a_narrower_grid_keeps_its_proportions(store: Store, tmp_path: Path) -> None:
+    here = grid(store, tmp_path, hidden=128)
+    shapes = {v.name: here.job(v, 0, TINY).settings.config for e in here.experiments for v in e.variants}
+    assert {(shape.hidden_size, shape.intermediate_size) for shape in shapes.values()} == {(128, 512)}
+    assert {shape.num_attention_heads for shape in shapes.values()} == {2}
+    widths = {name: shape.embedding_size for name, shape in shapes.items() if name.endswith(", all")}
+    assert widths == {"E=16, all": 16, "E=32, all": 32, "E=64, all": 64, "E=128, all": 128}
+    assert shapes["SOP"] == shapes["E=64, all"]
+    assert shapes["full-sentences"].embedding_size == 128
+
+
 def test_a_static_mask_is_seen_four_times_and_batches_make_equal_passes(store: Store, tmp_path: Path) -> None:
-    here = grid(store, tmp_path)
+    here = grid(store, tmp_path, batch_size=8)
     tokens = 40 * ablate._train_tokens(store)
-    scale = Scale(tokens=tokens, batch_size=8, window=32)
-    jobs = {v.name: here.job(v, 0, scale).settings.recipe for e in here.experiments for v in e.variants}
+    jobs = {v.name: here.job(v, 0, tokens).settings.recipe for e in here.experiments for v in e.variants}
     assert jobs["static"].copies == 10  # 40 epochs, as in the paper
     passes = [jobs[name].batch_size * jobs[name].steps for name in ("256 x 1M", "2K x 125K", "8K x 31K")]
     assert max(passes) / min(passes) < 1.02
@@ -88,26 +101,26 @@ def test_a_static_mask_is_seen_four_times_and_batches_make_equal_passes(store: S
 
 def test_the_scale_fits_the_budget(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ablate, "_calibrate", lambda grid, jobs: (1e11, 20.0))
-    here = grid(store, tmp_path, "sentence", "depth", seeds=3)
-    scale = ablate._choose_scale(here, minutes=120, steps=None)
-    jobs = here.jobs(scale)
-    training = sum(scale.tokens * ablate._flops_per_token(job) / 1e11 for job in jobs if job.trained)
+    here = grid(store, tmp_path, "sentence", "depth", seeds=3, batch_size=32, window=128)
+    tokens = ablate._choose_tokens(here, minutes=120, steps=None)
+    jobs = here.jobs(tokens)
+    training = sum(tokens * ablate._flops_per_token(job) / 1e11 for job in jobs if job.trained)
     tuning = sum(20 * ablate._depth(job) / 6 + ablate.OVERHEAD_S for job in jobs)
     assert training + tuning == pytest.approx(120 * 60, rel=1e-3)
     with pytest.raises(UsageError, match=r"runs need at least \d+ minutes here"):
-        ablate._choose_scale(here, minutes=1, steps=None)
+        ablate._choose_tokens(here, minutes=1, steps=None)
     with pytest.raises(UsageError, match="give --minutes"):
-        ablate._choose_scale(here, minutes=None, steps=None)
-    assert ablate._choose_scale(here, minutes=None, steps=10).tokens == 10 * 32 * 128
+        ablate._choose_tokens(here, minutes=None, steps=None)
+    assert ablate._choose_tokens(here, minutes=None, steps=10) == 10 * 32 * 128
 
 
 def test_an_interrupted_grid_goes_on_and_reports(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablate, "_choose_scale", lambda *_: TINY)
+    monkeypatch.setattr(ablate, "_choose_tokens", lambda *_: TINY)
     here = grid(store, tmp_path / "out", "sentence")
     reports = []
 
-    def report(scale: Scale) -> None:
-        write_report(build(here, scale), here.out)
+    def report(tokens: int) -> None:
+        write_report(build(here, tokens), here.out)
         reports.append((here.out / "report.md").read_text())
 
     scoring = fake_score()
@@ -145,7 +158,7 @@ def test_an_interrupted_grid_goes_on_and_reports(store: Store, tmp_path: Path, m
 
 
 def test_the_html_needs_nothing_else(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ablate, "_choose_scale", lambda *_: TINY)
+    monkeypatch.setattr(ablate, "_choose_tokens", lambda *_: TINY)
     monkeypatch.setattr(ablate, "finetune", fake_score())
     here = grid(store, tmp_path / "out", "masking", seeds=1)
     run_grid(
@@ -153,7 +166,7 @@ def test_the_html_needs_nothing_else(store: Store, tmp_path: Path, monkeypatch: 
         minutes=None,
         steps=2,
         keep_checkpoints=True,
-        report=lambda scale: write_report(build(here, scale), here.out),
+        report=lambda tokens: write_report(build(here, tokens), here.out),
     )
     content = (here.out / "report.html").read_text()
     assert "<svg" in content
@@ -166,7 +179,7 @@ def test_the_html_needs_nothing_else(store: Store, tmp_path: Path, monkeypatch: 
 def test_a_spent_budget_stops_and_a_larger_one_goes_on(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ablate, "_choose_scale", lambda *_: TINY)
+    monkeypatch.setattr(ablate, "_choose_tokens", lambda *_: TINY)
     monkeypatch.setattr(ablate, "finetune", fake_score())
     here = grid(store, tmp_path / "out", "masking", seeds=1)
     done, jobs = run_grid(here, minutes=1e-6, steps=None, keep_checkpoints=False, report=lambda _: None)
@@ -177,11 +190,12 @@ def test_a_spent_budget_stops_and_a_larger_one_goes_on(
 
 
 def test_results_of_another_store_and_unknown_experiments_are_refused(store: Store, tmp_path: Path) -> None:
-    (tmp_path / "grid.json").write_text('{"store": "other", "spent_s": 0}')
-    with pytest.raises(UsageError, match="results of another store"):
-        run_grid(grid(store, tmp_path), minutes=1, steps=None, keep_checkpoints=False, report=lambda _: None)
+    sizes = {"hidden": 256, "batch_size": 2, "window": 32}
+    (tmp_path / "grid.json").write_text(json.dumps({"store": "other", "sizes": sizes, "tokens": 128, "spent_s": 0}))
+    with pytest.raises(UsageError, match=r"settings: steps \(2 before, 3 now\), store \(other before"):
+        run_grid(grid(store, tmp_path), minutes=1, steps=3, keep_checkpoints=False, report=lambda _: None)
     with pytest.raises(UsageError, match="no experiment 'dropout'; there are 'batch', 'depth'"):
-        experiments(("dropout",))
+        experiments(("dropout",), 256)
 
 
 def test_a_failed_fine_tuning_says_why(tmp_path: Path) -> None:
