@@ -66,6 +66,8 @@ class Sizes:
 
     hidden: int = BASE_HIDDEN
     """Width of the models."""
+    layers: int = 6
+    """Of the models whose experiment does not name a depth."""
     batch_size: int = 32
     """Sequences in an update, if they all fill the window."""
     window: int = 128
@@ -106,7 +108,8 @@ class Grid:
 
     def job(self, variant: Variant, seed: int, tokens: int) -> Job:
         """A variant that trains on about so many tokens."""
-        changes = replace(variant.changes, hidden_size=self.sizes.hidden)
+        layers = variant.changes.layers or self.sizes.layers
+        changes = replace(variant.changes, hidden_size=self.sizes.hidden, layers=layers)
         config = shape_for(self.store, variant.shape, changes)
         recipe = named(FOR_SHAPE[variant.shape]).recipe
         recipe = replace(recipe, learning_rate=recipe.learning_rate * BASE_HIDDEN / self.sizes.hidden)

@@ -66,6 +66,9 @@ def ablate_command(
     hidden_size: Annotated[
         int, typer.Option(min=8, help="Width of the models; everything keeps its proportion.", rich_help_panel=SCALE)
     ] = 256,
+    layers: Annotated[
+        int, typer.Option(min=1, help="Layers, where an experiment does not vary them.", rich_help_panel=SCALE)
+    ] = 6,
     batch_size: Annotated[
         int, typer.Option(min=1, help="Full-length sequences in an update.", rich_help_panel=SCALE)
     ] = 32,
@@ -103,7 +106,7 @@ def ablate_command(
         experiments=experiments(tuple(name.strip() for name in only.split(",") if name.strip()), hidden_size),
         seeds=seeds,
         task=Task(train=task.absolute(), dev=None if task_dev is None else task_dev.absolute(), options=finetune),
-        sizes=Sizes(hidden=hidden_size, batch_size=batch_size, window=max_length),
+        sizes=Sizes(hidden=hidden_size, layers=layers, batch_size=batch_size, window=max_length),
         micro_tokens=micro_tokens,
         device=training_device(),
     )

@@ -15,12 +15,13 @@ from pretrain.ablate_report import Column, Report, Row, Table, as_json, spread
 Cells = list[str]
 
 STATEMENT = (
-    "**The scale differs.** These runs train mini shapes (hidden {hidden}) on {tokens:,} tokens each ({updates:,} "
-    "updates of {batch} sequences of {window}), drawn from a corpus of {corpus_tokens:,} tokens with a vocabulary of "
-    "{vocabulary:,}, and are scored by fine-tuning on `{task}` ({metric}, development rows). The papers train models "
-    "of 12 million to 355 million parameters on 3 to 30 billion words for 31,000 to 1,000,000 updates and score them "
-    "on GLUE, SQuAD and RACE. Published numbers stand beside ours so that the *order* of rows can be compared, never "
-    "their size. An effect that is missing here may need the scale; one that is present may not survive it."
+    "**The scale differs.** These runs train mini shapes (hidden {hidden}, {layers} layers where depth is not varied) "
+    "on {tokens:,} tokens each ({updates:,} updates of {batch} sequences of {window}), drawn from a corpus of "
+    "{corpus_tokens:,} tokens with a vocabulary of {vocabulary:,}, and are scored by fine-tuning on `{task}` "
+    "({metric}, development rows). The papers train models of 12 million to 355 million parameters on 3 to 30 billion "
+    "words for 31,000 to 1,000,000 updates and score them on GLUE, SQuAD and RACE. Published numbers stand beside ours "
+    "so that the *order* of rows can be compared, never their size. An effect that is missing here may need the scale; "
+    "one that is present may not survive it."
 )
 
 

@@ -183,6 +183,7 @@ def _scale_facts(grid: Grid, tokens: int) -> Mapping[str, Any]:
         "window": grid.sizes.window,
         "batch": grid.sizes.batch_size,
         "hidden": grid.sizes.hidden,
+        "layers": grid.sizes.layers,
         "corpus_tokens": counts.get("tokens", 0),
         "vocabulary": grid.store.vocabulary.size,
         "seeds": grid.seeds,

@@ -18,7 +18,7 @@ from pretrain.layout import PAIR_FORMATS
 from pretrain.settings import Settings
 from pretrain.store import Store
 
-HELDOUT_TOKENS = 1 << 16
+HELDOUT_TOKENS = 1 << 15
 """Looked at by each of a run's measurements."""
 LAYER_SAMPLES = 128
 

@@ -86,6 +86,10 @@ def test_a_narrower_grid_keeps_its_proportions(store: Store, tmp_path: Path) -> 
     assert widths == {"E=16, all": 16, "E=32, all": 32, "E=64, all": 64, "E=128, all": 128}
     assert shapes["SOP"] == shapes["E=64, all"]
     assert shapes["full-sentences"].embedding_size == 128
+    shallow = grid(store, tmp_path, hidden=128, layers=2)
+    depths = {v.name: shallow.job(v, 0, TINY).settings.config for e in shallow.experiments for v in e.variants}
+    assert {depths[name].num_hidden_layers for name in ("static", "8K x 31K", "SOP", "E=16, ffn")} == {2}
+    assert depths["24 layers"].num_hidden_layers == 24
 
 
 def test_a_static_mask_is_seen_four_times_and_batches_make_equal_passes(store: Store, tmp_path: Path) -> None:
