@@ -2,6 +2,8 @@
 
     python benchmarks/prepare.py TEXTS [--megabytes 40] [--large 300] [--tokenizer bpe] [--repeats 3]
 
+``--repeats 0`` leaves the speed out, ``--large 0`` the memory.
+
 TEXTS is a folder of .txt files. Speed: the same text, tokenizer and number of cores. The library encodes documents that
 are already in memory, with its own threads, with and without offsets; the faster one counts. ``prepare`` reads, cleans,
 hashes, splits sentences, tokenises in processes, removes duplicates and writes the store; the start of its processes
@@ -122,12 +124,13 @@ def main() -> None:
                 seconds[way].append(measured(LIBRARY, work / "texts", work / "model", way)["seconds"])
             out = work / f"store{turn}"
             seconds["prepare"].append(measured(PREPARE, work / "texts", out, work / "model", CORES)["seconds"])
-        rates = {way: size / statistics.median(times) for way, times in seconds.items()}
-        for way, rate in rates.items():
-            spread = " ".join(f"{size / t:.2f}" for t in sorted(seconds[way]))
-            print(f"{way:20} {rate:6.2f} MB/s   ({spread})")
-        best = max(rates["encode_batch"], rates["encode_batch_fast"])
-        print(f"{'ratio':20} {rates['prepare'] / best:6.2f}        target 0.80\n")
+        if options.repeats:
+            rates = {way: size / statistics.median(times) for way, times in seconds.items()}
+            for way, rate in rates.items():
+                spread = " ".join(f"{size / t:.2f}" for t in sorted(seconds[way]))
+                print(f"{way:20} {rate:6.2f} MB/s   ({spread})")
+            best = max(rates["encode_batch"], rates["encode_batch_fast"])
+            print(f"{'ratio':20} {rates['prepare'] / best:6.2f}        target 0.80\n")
         if options.large:
             for megabytes in (10.0, options.large):
                 size = corpus(options.texts, work / f"memory{megabytes:.0f}", megabytes)

@@ -98,6 +98,8 @@ def run_robal(job: dict[str, Any]) -> dict[str, float]:
         lines = [json.loads(line) for line in (out / "run" / "metrics.jsonl").read_text().splitlines()]
     steps = [line for line in lines if line["kind"] == "step"]
     kept = steps[DROPPED_STEPS:]
+    if not kept:
+        raise SystemExit(f"only {len(steps)} steps in {job['seconds']:.0f} s; give more --minutes or a smaller --batch")
     seconds = kept[-1]["elapsed_s"] - steps[DROPPED_STEPS - 1]["elapsed_s"]
     return {
         "tokens_per_second": sum(line["tokens"] for line in kept) / seconds,
@@ -251,6 +253,7 @@ def main() -> None:
     parser.add_argument("--protocol", default="lines,blocks")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--minutes", type=float, default=20.0, help="for everything together")
+    parser.add_argument("--batch", type=int, default=0, help="sequences in an update; default: 16 (base) or 64 (mini)")
     parser.add_argument("--vocab-size", type=int, default=0, help="rows of the embedding; default: the preset's")
     parser.add_argument("--only", default="", help="contenders, with commas between")
     parser.add_argument("--out", default="", help="JSON file of all figures")
@@ -279,7 +282,7 @@ def main() -> None:
                     "store": options.store,
                     "protocol": protocol,
                     "shape": shape,
-                    "batch": BATCH[options.shape],
+                    "batch": options.batch or BATCH[options.shape],
                     "vocab_size": vocabulary,
                     "seconds": max(8.0, 60 * options.minutes / processes - 8),
                 }

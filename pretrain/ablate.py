@@ -114,7 +114,7 @@ class Grid:
         recipe = named(FOR_SHAPE[variant.shape]).recipe
         recipe = replace(recipe, learning_rate=recipe.learning_rate * BASE_HIDDEN / self.sizes.hidden)
         sizes = {"batch_size": self.sizes.batch_size, "window": self.sizes.window}
-        recipe = with_changes(recipe, **(sizes | variant.values))
+        recipe = with_changes(recipe, **{**sizes, **variant.values})
         batch = max(1, round(recipe.batch_size * variant.batch_factor))
         steps = max(1, round(tokens / (batch * recipe.window)))
         epochs = tokens / max(1, _train_tokens(self.store))
