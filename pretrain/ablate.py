@@ -117,7 +117,7 @@ class Grid:
         recipe = with_changes(recipe, **{**sizes, **variant.values})
         batch = max(1, round(recipe.batch_size * variant.batch_factor))
         steps = max(1, round(tokens / (batch * recipe.window)))
-        epochs = tokens / max(1, _train_tokens(self.store))
+        epochs = tokens / max(1, train_tokens(self.store))
         recipe = with_changes(
             recipe,
             batch_size=batch,
@@ -162,7 +162,8 @@ class Grid:
         return read_json(path, UsageError) if path.is_file() else None
 
 
-def _train_tokens(store: Store) -> int:
+def train_tokens(store: Store) -> int:
+    """Tokens of one pass over the text that is not held out."""
     first, last = store.split_documents(TRAIN)
     return int(store.sentences[store.documents[last]] - store.sentences[store.documents[first]])
 

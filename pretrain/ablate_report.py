@@ -17,7 +17,7 @@ from encoders.config import EncoderConfig, Sharing
 from encoders.encoder import Encoder
 from encoders.heads import Pooler
 from encoders.presets import preset
-from pretrain.ablate import Grid
+from pretrain.ablate import Grid, train_tokens
 from pretrain.grid import EMBEDDING_PARTS, Experiment, Variant, scratch
 from pretrain.published import EMBEDDING
 from pretrain.settings import ShapeChanges, changed_shape
@@ -107,6 +107,12 @@ def build(grid: Grid, tokens: int) -> Report:
             names = {variant.name for variant in experiment.variants}
             trained = [row for row in rows if row.name in names]
             finding = judge(trained, columns[-1])
+            passes = tokens / max(1, train_tokens(grid.store))
+            if experiment.name == "masking" and passes <= 1:
+                finding = (
+                    f"Nothing. The runs saw {passes:.1%} of the text, so no mask came back: both rows are the same "
+                    "by construction. Compare them with a smaller store or more updates."
+                )
             tables.append(Table(experiment=experiment, columns=columns, rows=tuple(rows), finding=finding))
     return Report(
         title="The papers' experiments at mini scale",

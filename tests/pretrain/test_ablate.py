@@ -94,7 +94,7 @@ def test_a_narrower_grid_keeps_its_proportions(store: Store, tmp_path: Path) -> 
 
 def test_a_static_mask_is_seen_four_times_and_batches_make_equal_passes(store: Store, tmp_path: Path) -> None:
     here = grid(store, tmp_path, batch_size=8)
-    tokens = 40 * ablate._train_tokens(store)
+    tokens = 40 * ablate.train_tokens(store)
     jobs = {v.name: here.job(v, 0, tokens).settings.recipe for e in here.experiments for v in e.variants}
     assert jobs["static"].copies == 10  # 40 epochs, as in the paper
     passes = [jobs[name].batch_size * jobs[name].steps for name in ("256 x 1M", "2K x 125K", "8K x 31K")]
@@ -145,6 +145,7 @@ def test_an_interrupted_grid_goes_on_and_reports(store: Store, tmp_path: Path, m
     assert not list((here.out / "runs").glob("*/pretrained"))
 
     text = reports[-1]
+    assert "no mask came back" not in text
     for row in ("none", "NSP", "SOP", "mini-albert, not pretrained"):
         assert f"| {row} |" in text
     assert "| 52.4 |" in text  # published, none on NSP
@@ -175,7 +176,7 @@ def test_the_html_needs_nothing_else(store: Store, tmp_path: Path, monkeypatch: 
     content = (here.out / "report.html").read_text()
     assert "<svg" in content
     assert not re.search(r"(src|href)\s*=\s*[\"'](?!#)", content)
-    assert "One seed:" in content
+    assert "no mask came back" in content  # less than one pass: static and dynamic masks are the same
     assert list((here.out / "runs").glob("*/pretrained/model.safetensors"))
     assert json.loads((here.out / "report.json").read_text())["tables"][0]["experiment"] == "masking"
 
@@ -196,7 +197,7 @@ def test_a_spent_budget_stops_and_a_larger_one_goes_on(
 def test_results_of_another_store_and_unknown_experiments_are_refused(store: Store, tmp_path: Path) -> None:
     sizes = {"hidden": 256, "batch_size": 2, "window": 32}
     (tmp_path / "grid.json").write_text(json.dumps({"store": "other", "sizes": sizes, "tokens": 128, "spent_s": 0}))
-    with pytest.raises(UsageError, match=r"settings: steps \(2 before, 3 now\), store \(other before"):
+    with pytest.raises(UsageError, match=r"settings: .*steps \(2 before, 3 now\), store \(other before"):
         run_grid(grid(store, tmp_path), minutes=1, steps=3, keep_checkpoints=False, report=lambda _: None)
     with pytest.raises(UsageError, match="no experiment 'dropout'; there are 'batch', 'depth'"):
         experiments(("dropout",), 256)
