@@ -18,6 +18,9 @@ from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
+SPARE = 64
+"""Removed texts that may lie in the heap beyond as many as wait, before it is cleared of them."""
+
 
 @dataclass(eq=False, slots=True)
 class Flow:
@@ -43,10 +46,15 @@ class Entry(Generic[T]):
 
 
 class FairQueue(Generic[T]):
-    """Waiting texts; ``len`` is their number and ``tokens`` their size."""
+    """Waiting texts; ``len`` is their number and ``tokens`` their size.
 
-    def __init__(self) -> None:
+    Args:
+        spare: removed texts kept beyond as many as wait; more makes clearing rarer.
+    """
+
+    def __init__(self, *, spare: int = SPARE) -> None:
         self.tokens = 0
+        self._spare = spare
         self._now = 0.0
         self._heap: list[Entry[T]] = []
         self._count = self._arrivals = 0
@@ -70,22 +78,32 @@ class FairQueue(Generic[T]):
         tokens = 0
         while self._heap and len(taken) < max_items:
             entry = self._heap[0]
+            if entry.waiting and taken and tokens + entry.tokens > max_tokens:
+                break
+            heapq.heappop(self._heap)
             if entry.waiting:
                 tokens += entry.tokens
-                if taken and tokens > max_tokens:
-                    break
                 self._now = entry.tag
-                self.remove(entry)
+                self._leave(entry)
                 taken.append(entry.payload)
-            heapq.heappop(self._heap)
         return taken
 
     def remove(self, entry: Entry[T]) -> None:
-        """Take one text out; its place in the heap is cleared when it is reached."""
+        """Take one text out, wherever it is in the queue.
+
+        Its place in the heap is cleared when it is reached, or when half of the heap is such places: callers who come
+        and go during one long engine call must not add up.
+        """
         if entry.waiting:
-            entry.waiting = False
-            self._count -= 1
-            self.tokens -= entry.tokens
+            self._leave(entry)
+            if len(self._heap) > 2 * self._count + self._spare:
+                self._heap = [other for other in self._heap if other.waiting]
+                heapq.heapify(self._heap)
+
+    def _leave(self, entry: Entry[T]) -> None:
+        entry.waiting = False
+        self._count -= 1
+        self.tokens -= entry.tokens
 
     def tokens_before(self, tag: float) -> int:
         """Tokens of the waiting texts that are served up to ``tag``."""

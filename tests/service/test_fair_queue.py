@@ -1,9 +1,12 @@
 """The queue: fair by tokens, and nobody is lost or starved."""
 
+import gc
+import weakref
+
 from hypothesis import given
 from hypothesis import strategies as st
 
-from service.fair_queue import FairQueue, Flow
+from service.fair_queue import SPARE, FairQueue, Flow
 
 
 def test_one_request_is_first_come_first_served() -> None:
@@ -25,6 +28,25 @@ def test_a_late_lone_text_comes_before_the_rest_of_a_list() -> None:
     assert "lone" in queue.take(max_tokens=20, max_items=2)
 
 
+def test_what_was_removed_is_not_kept_while_nothing_is_taken() -> None:
+    class Payload:
+        pass
+
+    queue: FairQueue[Payload] = FairQueue()
+    first, last = Payload(), Payload()
+    queue.push(first, tokens=5, flow=Flow(1.0))
+    kept = []
+    for _ in range(2000):
+        payload = Payload()
+        kept.append(weakref.ref(payload))
+        queue.remove(queue.push(payload, tokens=5, flow=Flow(1.0)))
+        del payload
+    queue.push(last, tokens=5, flow=Flow(1.0))
+    gc.collect()
+    assert sum(reference() is not None for reference in kept) <= 2 * SPARE
+    assert queue.take(max_tokens=100, max_items=9) == [first, last]
+
+
 def test_what_was_removed_is_never_taken() -> None:
     queue: FairQueue[int] = FairQueue()
     entries = [queue.push(number, tokens=3, flow=Flow(1.0)) for number in range(5)]
@@ -44,10 +66,11 @@ def test_what_was_removed_is_never_taken() -> None:
     ),
     st.integers(1, 120),
     st.integers(1, 6),
+    st.sampled_from([0, 2, SPARE]),
 )
-def test_it_is_a_queue(steps: list[tuple[int, int, str]], max_tokens: int, max_items: int) -> None:
+def test_it_is_a_queue(steps: list[tuple[int, int, str]], max_tokens: int, max_items: int, spare: int) -> None:
     """Everything comes out once, a request's texts in order, within the limits."""
-    queue: FairQueue[int] = FairQueue()
+    queue: FairQueue[int] = FairQueue(spare=spare)
     flows = [Flow(float(1 + number)) for number in range(5)]
     inside: dict[int, tuple[int, int]] = {}  # number -> (flow, tokens), in order of arrival
     entries = {}
