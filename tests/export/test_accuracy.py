@@ -7,13 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from contract.errors import DataError, GateFailed
+from contract.errors import DataError, GateFailed, UsageError
 from contract.manifest import load_manifest
 from export import accuracy, remedies
 from export.accuracy import LabelledTexts, compare, is_good_enough
 from export.bundle import write_bundle
 from export.recheck import recheck
 from export.sources import Source, from_checkpoint
+from export.words import described
 from labelled.reader import DataOptions
 from tests.tiny import tiny_checkpoint
 
@@ -90,8 +91,13 @@ def test_a_checked_bundle_says_so_and_auto_takes_int8(
     assert manifest.resolve("auto") == "int8"
 
     _, graphs = recheck(tmp_path / "b", data=data)
-    assert [graph.checks["accuracy"]["after"] for graph in graphs] == [1, pytest.approx(figures["after"])]
+    assert "accuracy" not in graphs[0].checks
+    assert graphs[1].checks["accuracy"] == figures
     assert graphs[1].checks["coverage"] == 1
+
+    monkeypatch.setattr(accuracy, "MIN_AGREEMENT", 1.01)
+    with pytest.raises(GateFailed, match=r"int8 is not as good as fp32 on .*texts\.csv: accuracy 1\.0000 in fp32"):
+        recheck(tmp_path / "b", data=data)
 
 
 def test_layers_that_mind_stay_in_float_and_too_many_is_a_refusal(
@@ -152,3 +158,14 @@ def test_a_bundle_passes_again(source: Source, tmp_path: Path) -> None:
     _, graphs = recheck(tmp_path / "b")
     for graph in graphs:
         assert graph.checks["stored_parameters"] == manifest.unique_parameters
+    assert "max_abs_logit_difference" not in graphs[0].checks, "there is no PyTorch model to compare it with"
+    assert graphs[1].checks["max_abs_logit_difference"] > 0
+
+
+def test_a_graph_is_never_compared_with_itself(source: Source, data: Path, tmp_path: Path) -> None:
+    write_bundle(source, tmp_path / "b", name="x", precisions=("int8",))
+    _, (graph,) = recheck(tmp_path / "b")
+    assert "max_abs_logit_difference" not in graph.checks
+    assert "nothing here to compare with" in described(graph)["parity"]
+    with pytest.raises(UsageError, match="has 'int8' only"):
+        recheck(tmp_path / "b", data=data)

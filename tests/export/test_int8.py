@@ -193,3 +193,12 @@ def test_a_bundle_holds_both_and_optimum_loads_both(tmp_path: Path) -> None:
         theirs = ORTModelForSequenceClassification.from_pretrained(bundle, file_name=file)(**inputs).logits
         (ours,) = verify.open_session(bundle / file).run(None, arrays)
         np.testing.assert_allclose(theirs.numpy(), ours, atol=1e-6)
+
+
+def test_values_that_are_no_numbers_are_not_independent(tmp_path: Path) -> None:
+    model = tiny_model(tiny_config("bert", max_length=33))
+    with torch.no_grad():
+        model.classifier.bias[0] = float("nan")
+    session = verify.open_session(write(model, tmp_path))
+    with pytest.raises(GateFailed, match="change by nan"):
+        verify.check_independence(session, grid(model), precision="int8")
