@@ -72,7 +72,7 @@ def attention_cells(lengths: Sequence[int]) -> int:
 class OnnxEngine:
     """One onnxruntime session on the CPU, shared by all instances, so that the weights are in memory once.
 
-    What is set, and what it costs (docs/engine.md has the measurements):
+    What is set, and why:
 
     - Threads are counted explicitly: the default is one per core of the host, whatever a container may use.
       They do not spin while they wait, because tokenisation, HTTP and other instances run on the same cores.
