@@ -2,7 +2,9 @@
 
 import math
 import re
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -134,15 +136,19 @@ def test_the_rate_of_every_update_is_that_of_the_schedule(store: Store, tmp_path
     assert used == pytest.approx(expected, rel=1e-5)
 
 
-def test_a_budget_in_minutes_decays_by_the_clock_and_ends(store: Store, tmp_path: Path) -> None:
+def test_a_budget_in_minutes_decays_by_the_clock_and_ends(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ticks = count(0.0, 0.01)  # seconds: a clock that a busy machine cannot hold up
+    monkeypatch.setattr("pretrain.loop.time", SimpleNamespace(perf_counter=lambda: next(ticks)))
     settings = tiny_settings(store, minutes=0.05, steps=1000, warmup_steps=100)
     finished = go(store, settings, tmp_path / "out")
     rates = [line["learning_rate"] for line in metrics(tmp_path / "out")]
     peak = settings.recipe.learning_rate
-    assert max(rates) <= peak
-    assert rates[-1] < 0.5 * max(rates)
-    assert 3.0 <= finished.state.elapsed_s < 60
-    assert len(rates) == finished.state.step
+    assert 0.5 * peak < max(rates) <= peak
+    assert rates[-1] < 0.1 * peak
+    assert finished.state.elapsed_s == pytest.approx(3.0, abs=0.2)  # the last update, and no budget for one more
+    assert len(rates) == finished.state.step < 1000
 
 
 def test_lines_too_short_to_mask_do_no_harm(tmp_path: Path) -> None:
