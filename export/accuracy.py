@@ -65,7 +65,11 @@ def read_labelled(
 
 
 def answers(
-    texts: Sequence[EncodedText], answer: Answer, advance: Callable[[int], None] = lambda texts: None
+    texts: Sequence[EncodedText],
+    answer: Answer,
+    advance: Callable[[int], None] = lambda texts: None,
+    *,
+    mixed: bool = False,
 ) -> Logits:
     """Logits (texts, labels) of all texts, in batches of like lengths.
 
@@ -73,10 +77,14 @@ def answers(
         texts: encoded.
         answer: the graph.
         advance: called with the number of texts done since the last call.
+        mixed: in batches of random lengths, as a service meets them.
     """
     order = np.argsort([len(text.input_ids) for text in texts], kind="stable")
+    if mixed:
+        order = np.random.default_rng(0).permutation(order)
     rows: list[tuple[int, npt.NDArray[np.float32]]] = []
     batch: list[int] = []
+    width = 0
 
     def flush() -> None:
         rows.extend(zip(batch, answer([texts[index] for index in batch]), strict=True))
@@ -84,8 +92,10 @@ def answers(
         batch.clear()
 
     for index in order.tolist():
-        if batch and (len(batch) + 1) * len(texts[index].input_ids) > BATCH_TOKENS:
+        width = max(width, len(texts[index].input_ids))
+        if batch and (len(batch) + 1) * width > BATCH_TOKENS:
             flush()
+            width = len(texts[index].input_ids)
         batch.append(index)
     flush()
     return np.stack([row for _, row in sorted(rows, key=lambda item: item[0])])
@@ -103,18 +113,20 @@ def answering(session: onnxruntime.InferenceSession, pad_token_id: int) -> Answe
     return answer
 
 
-def compare(found: Logits, expected: Logits, data: LabelledTexts, *, seed: int = 0) -> dict[str, Any]:
+def compare(found: Logits, expected: Logits, data: LabelledTexts, *, mixed: Logits, seed: int = 0) -> dict[str, Any]:
     """Figures of one graph beside another's on the same texts.
 
     Args:
         found: logits (texts, labels) of the 8-bit graph.
         expected: those of the fp32 graph.
         data: the texts.
+        mixed: logits of the 8-bit graph for the same texts beside others.
         seed: of the bootstrap.
 
     Returns:
         ``metric``, its value ``before`` and ``after``, the ``drop`` with its 95 % interval ``drop_interval``,
-        ``agreement``, ``max_abs_logit_difference``, ``texts`` and ``data``.
+        ``agreement``, ``changed_beside_others`` (texts whose label depends on their batch),
+        ``max_abs_logit_difference``, ``texts`` and ``data``.
     """
     metric, score = _metric(data)
     generator = np.random.default_rng(seed)
@@ -131,7 +143,8 @@ def compare(found: Logits, expected: Logits, data: LabelledTexts, *, seed: int =
         "after": after,
         "drop": before - after,
         "drop_interval": [float(low), float(high)],
-        "agreement": _agreement(found, expected, data),
+        "agreement": float(np.mean(_alike(found, expected, data))),
+        "changed_beside_others": int((~_alike(mixed, found, data)).sum()),
         "max_abs_logit_difference": float(np.abs(found - expected).max()),
         "texts": len(expected),
         "data": data.fingerprint,
@@ -140,7 +153,8 @@ def compare(found: Logits, expected: Logits, data: LabelledTexts, *, seed: int =
 
 def is_good_enough(figures: dict[str, Any]) -> bool:
     """Whether the figures of ``compare`` are within the limits."""
-    return bool(figures["drop"] <= MAX_DROP and figures["agreement"] >= MIN_AGREEMENT)
+    enough = figures["drop"] <= MAX_DROP and figures["agreement"] >= MIN_AGREEMENT
+    return bool(enough and figures["changed_beside_others"] == 0)
 
 
 def _metric(data: LabelledTexts) -> tuple[str, Callable[[Logits, npt.NDArray[np.int64]], float]]:
@@ -156,12 +170,10 @@ def _metric(data: LabelledTexts) -> tuple[str, Callable[[Logits, npt.NDArray[np.
     return "accuracy", lambda logits, rows: float(np.mean(logits[rows].argmax(axis=1) == targets[rows]))
 
 
-def _agreement(found: Logits, expected: Logits, data: LabelledTexts) -> float:
-    """Share of texts on which a user would act alike; of a regression, within a twentieth of how much texts differ."""
+def _alike(found: Logits, expected: Logits, data: LabelledTexts) -> npt.NDArray[np.bool_]:
+    """On which texts a user would act alike; of a regression, within a twentieth of how much texts differ."""
     if data.problem_type == "regression":
-        alike = np.abs(found[:, 0] - expected[:, 0]) <= np.std(data.targets) / 20
-    elif data.problem_type == "multi_label_classification":
-        alike = ((sigmoid(found) >= THRESHOLD) == (sigmoid(expected) >= THRESHOLD)).all(axis=1)
-    else:
-        alike = found.argmax(axis=1) == expected.argmax(axis=1)
-    return float(np.mean(alike))
+        return np.asarray(np.abs(found[:, 0] - expected[:, 0]) <= np.std(data.targets) / 20)
+    if data.problem_type == "multi_label_classification":
+        return np.asarray(((sigmoid(found) >= THRESHOLD) == (sigmoid(expected) >= THRESHOLD)).all(axis=1))
+    return np.asarray(found.argmax(axis=1) == expected.argmax(axis=1))

@@ -127,6 +127,7 @@ def write_bundle(
                 precision=precision,
             )
             checks |= verify.check_independence(session, grid, precision=precision)
+            checks["probe"] = verify.probe(session, grid)
             return Graph(
                 precision=precision,
                 file=file,

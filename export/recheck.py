@@ -91,17 +91,19 @@ def recheck(
         problem_type=manifest.problem_type,
         text_encoder=encoder,
     )
-    logits = {}
-    for precision, session in sessions.items():
+
+    def logits(precision: str, *, mixed: bool = False) -> verify.Logits:
         done = 0
 
-        def step(texts: int, precision: str = precision) -> None:
+        def step(texts: int) -> None:
             nonlocal done
             done += texts
             advance(f"answering with {precision}", done, len(labelled.texts))
 
-        logits[precision] = answers(labelled.texts, answering(session, manifest.pad_token_id), step)
-    figures = compare(logits["int8"], logits["fp32"], labelled)
+        answer = answering(sessions[precision], manifest.pad_token_id)
+        return answers(labelled.texts, answer, step, mixed=mixed)
+
+    figures = compare(logits("int8"), logits("fp32"), labelled, mixed=logits("int8", mixed=True))
     if not is_good_enough(figures):
         raise GateFailed(f"int8 is not as good as fp32 on {data}: {accuracy_in_words(figures)}.")
     return manifest, [

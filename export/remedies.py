@@ -70,7 +70,10 @@ def hold_accuracy(
     most = int(MAX_KEPT_SHARE * len(_layers(source.model)))
     while True:
         done = 0
-        figures = compare(answers(labelled.texts, _in(source, folder / graph.file), step), expected, labelled)
+        answer = _in(source, folder / graph.file)
+        found = answers(labelled.texts, answer, step)
+        done = 0
+        figures = compare(found, expected, labelled, mixed=answers(labelled.texts, answer, step, mixed=True))
         if is_good_enough(figures):
             return replace(graph, checks={**graph.checks, "accuracy": figures})
         if len(kept) >= most:

@@ -28,6 +28,7 @@ import onnx
 import onnxruntime
 
 from contract.errors import GateFailed, listing
+from contract.machine import processor
 from contract.manifest import TensorSpec
 from export.quantize import INT16_MAX, SCALES, largest_pair_product
 
@@ -46,6 +47,10 @@ MAX_SIZE_RATIO = {"fp32": 1.05, "int8": 0.28}
 """Of the files to four bytes for each unique parameter."""
 GRAPH_ALLOWANCE_BYTES = 128 * 1024
 """Room for the list of nodes, which grows with the layers and not with the weights; matters for tiny models only."""
+MAX_VERSIONS = {"IR version": 10, "opset": 22}
+"""What the oldest onnxruntime that robal runs on (1.22) is sure to read."""
+PROBE_SHAPE = (4, 12)
+"""Texts and tokens that a service computes when it starts, to see that its processor gives the same logits."""
 BATCHES = (1, 3, 8)
 LENGTHS = (1, 2, 5, 17)
 """Tested lengths beside the model's longest."""
@@ -67,7 +72,15 @@ def check_storage(
         onnx.checker.check_model(str(folder / graph_file), full_check=True)
     except (onnx.checker.ValidationError, onnx.shape_inference.InferenceError) as error:
         raise GateFailed(f"the ONNX checker refuses the exported graph: {_one_line(error)}.") from None
-    graph = onnx.load(folder / graph_file, load_external_data=False).graph
+    proto = onnx.load(folder / graph_file, load_external_data=False)
+    graph = proto.graph
+    opset = max(entry.version for entry in proto.opset_import)
+    for kind, found in (("IR version", proto.ir_version), ("opset", opset)):
+        if found > MAX_VERSIONS[kind]:
+            raise GateFailed(
+                f"the graph has {kind} {found} and onnxruntime 1.22 reads up to {MAX_VERSIONS[kind]}: it would not "
+                "load on every machine that robal serves on."
+            )
     stored = [tensor for tensor in graph.initializer if tensor.external_data and not tensor.name.endswith(SCALES)]
     parameters = sum(int(np.prod(tensor.dims)) for tensor in stored)
     if parameters != unique_parameters:
@@ -91,6 +104,7 @@ def check_storage(
             f"allow {limit:,}."
         )
     return {
+        "ir_version": proto.ir_version,
         "stored_weights": len(stored),
         "stored_parameters": parameters,
         "size_over_unique_parameters": round(size / (4 * unique_parameters), 4),
@@ -194,9 +208,10 @@ class Grid:
         """(what it is, inputs) of each case; the same at each iteration."""
         generator = np.random.default_rng(self.seed)
         for batch, seq, pattern in self.shapes:
-            yield f"batch {batch}, length {seq}, {pattern}", self._case(generator, batch, seq, pattern)
+            yield f"batch {batch}, length {seq}, {pattern}", self.case(generator, batch, seq, pattern)
 
-    def _case(self, generator: np.random.Generator, batch: int, seq: int, pattern: str) -> Inputs:
+    def case(self, generator: np.random.Generator, batch: int, seq: int, pattern: str) -> Inputs:
+        """Random inputs of one shape and padding pattern."""
         ids = generator.choice(np.delete(np.arange(self.vocab_size), self.pad_token_id), (batch, seq))
         mask = np.ones_like(ids)
         if pattern == "ragged":  # from a full row down to a single token
@@ -297,6 +312,20 @@ def check_independence(session: onnxruntime.InferenceSession, grid: Grid, *, pre
             f"a text's logits depend on the texts beside it: they change by {worst:.3g}; the limit is {limit:.3g}."
         )
     return {"max_batch_difference": worst}
+
+
+def probe(session: onnxruntime.InferenceSession, grid: Grid) -> dict[str, Any]:
+    """Texts with their logits on this processor, for ``probe`` in the manifest: another processor can compare.
+
+    Returns:
+        ``input_ids`` and ``token_type_ids`` (texts, seq), the ``logits`` (texts, labels), and the ``processor``.
+    """
+    texts, seq = PROBE_SHAPE
+    generator = np.random.default_rng(grid.seed)
+    case = dict(grid.case(generator, texts, min(seq, grid.max_length), "full"))
+    logits = _run(session, case, "the probe")
+    shown: dict[str, Any] = {name: case[name].tolist() for name in ("input_ids", "token_type_ids") if name in case}
+    return {**shown, "logits": logits.tolist(), "processor": processor()}
 
 
 def _run(session: onnxruntime.InferenceSession, inputs: Inputs, name: str) -> Logits:

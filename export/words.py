@@ -43,5 +43,6 @@ def accuracy_in_words(figures: Mapping[str, Any] | None) -> str:
     return (
         f"{figures['metric']} {figures['before']:.4f} in fp32, {figures['after']:.4f} in int8 (drop "
         f"{100 * figures['drop']:.2f} points, 95 % interval {100 * low:.2f} to {100 * high:.2f}); "
-        f"{100 * figures['agreement']:.2f} % of {figures['texts']} texts agree"
+        f"{100 * figures['agreement']:.2f} % of {figures['texts']} texts agree; {figures['changed_beside_others']} "
+        "change their label beside other texts"
     )

@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import Any
 
 import psutil
+
+from contract.machine import processor
 
 PACKAGES = ("robal", "onnxruntime", "bentoml", "tokenizers", "numpy", "locust", "gevent")
 
@@ -16,7 +17,7 @@ PACKAGES = ("robal", "onnxruntime", "bentoml", "tokenizers", "numpy", "locust", 
 def describe_machine() -> dict[str, Any]:
     """Processor, cores that we may use, memory, system, settings that the servers inherit, versions that matter."""
     return {
-        "processor": _processor(),
+        "processor": processor(),
         "cores_usable": usable_cores(),
         "cores_physical": psutil.cpu_count(logical=False),
         "memory_bytes": psutil.virtual_memory().total,
@@ -31,15 +32,6 @@ def usable_cores() -> int:
     """Cores that this process may run on; containers often have fewer than the machine."""
     affinity = getattr(os, "sched_getaffinity", None)
     return len(affinity(0)) if affinity else os.cpu_count() or 1
-
-
-def _processor() -> str:
-    info = Path("/proc/cpuinfo")
-    if info.exists():
-        for line in info.read_text(errors="replace").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
 
 
 def _version(package: str) -> str | None:

@@ -19,7 +19,7 @@ from contract.encoding import EncodedText, TextEncoder
 from contract.errors import TextTooLong, Unavailable
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import ranked, scores_from_logits
-from service.engine import Engine, Logits, OnnxEngine, attention_cells
+from service.engine import Engine, Logits, OnnxEngine, attention_cells, check_probe
 from service.metrics import Metrics
 from service.scheduler import Limits, Scheduler
 from service.schemas import (
@@ -70,11 +70,13 @@ def load_model(settings: Settings) -> Model:
     settings.check(manifest)
     threads, instances = settings.layout(available_cpus())
     precision = manifest.resolve(settings.precision)
+    engine = OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances)
+    check_probe(engine, manifest.graph(precision), settings.bundle)
     return Model(
         manifest=manifest,
         precision=precision,
         text_encoder=load_text_encoder(settings.bundle, manifest),
-        engine=OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances),
+        engine=engine,
     )
 
 

@@ -12,14 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from contract.encoding import EncodedText, padded
 from contract.errors import BundleError, EngineFailure, listing
-from contract.manifest import Manifest
+from contract.machine import processor
+from contract.manifest import Graph, Manifest
 
 if TYPE_CHECKING:
     import onnxruntime as ort
@@ -30,6 +31,10 @@ GROUP_TOKENS = 1024
 """Most real tokens of one run of the graph, one longer text aside. From a few hundred on, more make nothing faster."""
 MAX_PADDING_SHARE = 0.5
 """Most of a group's rectangle that may be padding: only attention works on it, a small part of the arithmetic."""
+MAX_PROBE_DIFFERENCE = 0.5
+"""As the limit of 8-bit logits at the export: a graph that saturates is beyond 1, rounding is far below."""
+SMALLEST_SPREAD = 1e-3
+"""Of logits, for models that give all texts the same."""
 
 
 class Engine(Protocol):
@@ -67,6 +72,42 @@ def groups(lengths: Sequence[int]) -> Iterator[list[int]]:
 def attention_cells(lengths: Sequence[int]) -> int:
     """Cells of the rectangles that ``groups`` makes of texts; those beyond the real tokens are padding."""
     return sum(len(group) * lengths[group[0]] for group in groups(lengths))
+
+
+def check_probe(engine: Engine, graph: Graph, path: Path) -> None:
+    """Compute what the exporting machine computed, and compare: 8-bit arithmetic is not the same on every processor.
+
+    Args:
+        engine: the loaded graph.
+        graph: its entry in the manifest; a bundle of an older robal has no probe and passes.
+        path: of the bundle, for the message.
+
+    Raises:
+        BundleError: the logits differ by more than half of what the probe's texts differ by.
+    """
+    probe = graph.checks.get("probe")
+    if probe is None:
+        return
+    ids = np.array(probe["input_ids"])
+    types = np.array(probe.get("token_type_ids", np.zeros_like(ids)))
+    expected = np.array(probe["logits"], np.float32)
+    found = engine.run([EncodedText(row, kinds, len(row)) for row, kinds in zip(ids, types, strict=True)])
+    spread = float(np.sqrt(np.mean((expected - expected.mean(axis=0)) ** 2)))
+    difference = float(np.sqrt(np.mean((found - expected) ** 2)))
+    if not difference <= MAX_PROBE_DIFFERENCE * max(spread, SMALLEST_SPREAD):  # written so that NaN fails
+        raise BundleError(
+            f"{path}: the {graph.precision} graph gives other logits here than where it was exported (they differ by "
+            f"{difference:.3g}, texts by {spread:.3g}; this is {processor()}, that was {probe.get('processor')}); "
+            "export it on this machine, or serve another --precision."
+        )
+
+
+def _integers(path: Path, tensor: Any) -> type[np.int64 | np.int32]:
+    """The type that an input of a graph wants."""
+    kinds: dict[str, type[np.int64 | np.int32]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
+    if tensor.type not in kinds:
+        raise BundleError(f"{path} wants {tensor.name!r} as {tensor.type}; token ids are int64 or int32.")
+    return kinds[tensor.type]
 
 
 class OnnxEngine:
@@ -107,12 +148,13 @@ class OnnxEngine:
             session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions have no common public base
             raise BundleError(f"{path} cannot be loaded by onnxruntime {ort.__version__} ({error}).") from error
-        self._inputs = [tensor.name for tensor in session.get_inputs()]
+        inputs = {tensor.name: tensor for tensor in session.get_inputs()}
         outputs = [tensor.name for tensor in session.get_outputs()]
-        if known := set(self._inputs) - {"input_ids", "attention_mask", "token_type_ids"}:
+        if known := inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}:
             raise BundleError(f"{path} wants the inputs {listing(known)}, which no text encoding gives.")
         if "logits" not in outputs:
             raise BundleError(f"{path} has the outputs {listing(outputs)}; 'logits' was expected.")
+        self._inputs = {name: _integers(path, tensor) for name, tensor in inputs.items()}
         self.instances = instances
         self._labels = len(manifest.labels)
         self._pad_token_id = manifest.pad_token_id
@@ -126,7 +168,9 @@ class OnnxEngine:
         answers = np.empty((len(texts), self._labels), np.float32)
         for group in groups([len(text.input_ids) for text in texts]):
             batch = padded([texts[index] for index in group], self._pad_token_id)
-            (logits,) = session.run(["logits"], {name: batch[name] for name in self._inputs})
+            (logits,) = session.run(
+                ["logits"], {name: batch[name].astype(kind, copy=False) for name, kind in self._inputs.items()}
+            )
             expected = (len(group), self._labels)
             if logits.shape != expected:
                 raise EngineFailure(f"the graph gave logits {logits.shape}; {expected} was expected.")

@@ -8,7 +8,7 @@ for nothing.
 
 from __future__ import annotations
 
-import platform
+import logging
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -22,9 +22,12 @@ import numpy as np
 
 from contract.encoding import EncodedText
 from contract.errors import BundleError
+from contract.machine import processor
 from contract.manifest import load_manifest, load_text_encoder
 from contract.storage import read_json, write_json
 from service.engine import OnnxEngine
+
+logger = logging.getLogger("robal.service")
 
 PLAN_NAME = "plan.json"
 Goal: TypeAlias = Literal["latency", "throughput"]
@@ -118,7 +121,7 @@ def save_plan(folder: Path, measured: Sequence[Measured], *, cpus: int, goal: Go
 
 
 def planned(folder: Path, *, precision: str, cpus: int) -> Measured | None:
-    """What was planned for this bundle, machine and precision; None if nothing was.
+    """What was planned for this bundle, machine and precision; None if nothing was, or on another machine.
 
     Raises:
         BundleError: there is a plan and it cannot be read.
@@ -127,7 +130,8 @@ def planned(folder: Path, *, precision: str, cpus: int) -> Measured | None:
     if not path.is_file():
         return None
     plan: dict[str, Any] = read_json(path, BundleError)
-    if plan.get("machine") != _machine(cpus):
+    if plan.get("machine") != (here := _machine(cpus)):
+        logger.warning("%s is for %s and this is %s: run `robal plan` here.", path, plan.get("machine"), here)
         return None
     try:
         return choose([Measured(**way) for way in plan["measured"]], precision, plan["goal"])
@@ -136,12 +140,7 @@ def planned(folder: Path, *, precision: str, cpus: int) -> Measured | None:
 
 
 def _machine(cpus: int) -> dict[str, Any]:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-        model = next((line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")), "")
-    except OSError:  # another system
-        model = platform.processor()
-    return {"processor": model, "cpus": cpus, "onnxruntime": version("onnxruntime")}
+    return {"processor": processor(), "cpus": cpus, "onnxruntime": version("onnxruntime")}
 
 
 def _texts(random: np.random.Generator, lengths: Sequence[int], words: int) -> list[EncodedText]:

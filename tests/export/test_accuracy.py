@@ -1,12 +1,15 @@
 """The accuracy gate on real texts and on made-up logits, and its remedies."""
 
 import csv
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from contract.encoding import EncodedText
 from contract.errors import DataError, GateFailed, UsageError
 from contract.manifest import load_manifest
 from export import accuracy, remedies
@@ -23,12 +26,17 @@ def labelled(targets: np.ndarray, problem_type: str = "single_label_classificati
     return LabelledTexts(texts=(), targets=targets, problem_type=problem_type, fingerprint={"file": "x"})  # type: ignore[arg-type]
 
 
+def compared(found: np.ndarray, expected: np.ndarray, data: LabelledTexts) -> dict[str, Any]:
+    """Of a graph whose logits do not depend on the batch."""
+    return compare(found, expected, data, mixed=found)
+
+
 def test_figures_are_those_of_the_definition() -> None:
     targets = np.array([0, 1] * 500)
     before = np.stack([1.0 - targets, targets], axis=1).astype(np.float32)  # all right
     after = before.copy()
     after[:20] = after[:20, ::-1]  # the first 20 wrong
-    figures = compare(after, before, labelled(targets))
+    figures = compared(after, before, labelled(targets))
     assert (figures["metric"], figures["before"], figures["after"]) == ("accuracy", 1.0, 0.98)
     assert figures["drop"] == pytest.approx(0.02)
     low, high = figures["drop_interval"]
@@ -37,20 +45,47 @@ def test_figures_are_those_of_the_definition() -> None:
     assert high == pytest.approx(0.02 + 1.96 * np.sqrt(0.02 * 0.98 / 1000), abs=0.002)
     assert figures["agreement"] == 0.98
     assert not is_good_enough(figures)
-    assert is_good_enough(compare(before + 0.3, before, labelled(targets)))
+    assert is_good_enough(compared(before + 0.3, before, labelled(targets)))
+
+
+def test_one_label_that_depends_on_the_batch_is_too_many() -> None:
+    targets = np.array([0, 1] * 500)
+    logits = np.stack([1.0 - targets, targets], axis=1).astype(np.float32)
+    mixed = logits.copy()
+    mixed[7] = mixed[7, ::-1]
+    figures = compare(logits, logits, labelled(targets), mixed=mixed)
+    assert (figures["agreement"], figures["changed_beside_others"]) == (1, 1)
+    assert not is_good_enough(figures)
+
+
+def test_answers_do_not_depend_on_the_order_but_the_batches_do(source: Source) -> None:
+    texts = source.text_encoder.encode_batch(["good " * (i % 40) for i in range(300)])
+    widths: dict[bool, list[float]] = {}
+    for mixed in (False, True):
+        seen = widths[mixed] = []
+
+        def answer(batch: Sequence[EncodedText], seen: list[float] = seen) -> np.ndarray:
+            lengths = [len(text.input_ids) for text in batch]
+            assert len(batch) * max(lengths) <= accuracy.BATCH_TOKENS
+            seen.append(max(lengths) / np.mean(lengths))
+            return np.array([[length] for length in lengths], np.float32)
+
+        found = accuracy.answers(texts, answer, mixed=mixed)
+        assert found[:, 0].tolist() == [len(text.input_ids) for text in texts]
+    assert np.mean(widths[False]) < 1.3 < np.mean(widths[True])
 
 
 def test_many_labels_and_numbers_have_their_own_figures() -> None:
     random = np.random.default_rng(0)
     logits = random.normal(size=(200, 3)).astype(np.float32)
     several = labelled((logits > 0).astype(np.float32), "multi_label_classification")
-    assert compare(logits, logits, several)["after"] == 1
-    assert compare(-logits, logits, several)["agreement"] == 0
+    assert compared(logits, logits, several)["after"] == 1
+    assert compared(-logits, logits, several)["agreement"] == 0
     number = labelled(logits[:, :1].astype(np.float32), "regression")
-    figures = compare(logits[:, :1] + 1, logits[:, :1], number)
+    figures = compared(logits[:, :1] + 1, logits[:, :1], number)
     assert (figures["metric"], figures["agreement"]) == ("pearson", 0)
     assert figures["drop"] == pytest.approx(0, abs=1e-6)
-    assert compare(logits[:, :1] + 0.01, logits[:, :1], number)["agreement"] == 1
+    assert compared(logits[:, :1] + 0.01, logits[:, :1], number)["agreement"] == 1
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +142,8 @@ def test_layers_that_mind_stay_in_float_and_too_many_is_a_refusal(
     tried: list[tuple[str, ...]] = []
     real = remedies.compare
 
-    def never(found: np.ndarray, expected: np.ndarray, data: LabelledTexts) -> dict[str, object]:
-        return real(found, expected, data) | {"drop": 0.2}
+    def never(*logits: np.ndarray, mixed: np.ndarray) -> dict[str, object]:
+        return real(*logits, mixed=mixed) | {"drop": 0.2}
 
     monkeypatch.setattr(remedies, "compare", never)
     with pytest.raises(GateFailed, match=r"also with \d linear layers in fp32.*Export with --precision fp32"):
@@ -125,7 +160,9 @@ def test_layers_that_mind_stay_in_float_and_too_many_is_a_refusal(
 
     calls = iter([0.2, 0.0])
     monkeypatch.setattr(
-        remedies, "compare", lambda *arguments: real(*arguments) | {"drop": next(calls), "agreement": 1.0}
+        remedies,
+        "compare",
+        lambda *arguments, mixed: real(*arguments, mixed=mixed) | {"drop": next(calls), "agreement": 1.0},
     )
     manifest = write_bundle(source, tmp_path / "b", name="x", precisions=("fp32", "int8"), labelled=texts)
     checks = manifest.graph("int8").checks

@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 
 from contract.encoding import EncodedText, TextEncoder
 from contract.errors import BundleError, EngineFailure
-from contract.manifest import Manifest, load_manifest, load_text_encoder
+from contract.manifest import Graph, Manifest, load_manifest, load_text_encoder
 from encoders.checkpoint import save_checkpoint
 from export.bundle import write_bundle
 from export.sources import from_checkpoint
-from service.engine import GROUP_TOKENS, MAX_PADDING_SHARE, OnnxEngine, attention_cells, groups
+from service.engine import GROUP_TOKENS, MAX_PADDING_SHARE, OnnxEngine, attention_cells, check_probe, groups
 from tests.service.bundles import expected_logits
-from tests.tiny import tiny_config, tiny_model, tiny_tokenizer
+from tests.tiny import tiny_checkpoint, tiny_config, tiny_model, tiny_tokenizer
 
 
 @pytest.fixture
@@ -146,3 +146,92 @@ def test_memory_is_bounded_whatever_the_traffic(model: Path) -> None:
     for _ in range(100):
         one.run(random_texts(random, random.integers(1, 513, int(random.integers(1, 17))).tolist()))
         assert (process.memory_info().rss - before) / 2**20 < most
+
+
+def test_a_processor_that_computes_otherwise_is_found_at_the_start(tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    write_bundle(from_checkpoint(tiny_checkpoint(tmp_path / "c")), bundle, name="x", precisions=("fp32", "int8"))
+    manifest = load_manifest(bundle)
+    for graph in manifest.graphs:
+        loaded = OnnxEngine(bundle, manifest, precision=graph.precision, threads=1)
+        check_probe(loaded, graph, bundle)
+        probe = graph.checks["probe"]
+        other = dataclasses.replace(graph, checks={"probe": probe | {"logits": [row[::-1] for row in probe["logits"]]}})
+        with pytest.raises(BundleError, match=r"gives other logits here than where it was exported \(they differ by"):
+            check_probe(loaded, other, bundle)
+        nan = dataclasses.replace(graph, checks={"probe": probe | {"logits": [[np.nan] * 2] * len(probe["logits"])}})
+        with pytest.raises(BundleError, match="other logits"):
+            check_probe(loaded, nan, bundle)
+        check_probe(loaded, dataclasses.replace(graph, checks={}), bundle)
+
+
+def case(cases: Path, name: str, *, words: int = 32) -> Manifest:
+    """A manifest around a graph of the public cases: 4 labels, a table of 32 rows."""
+    return Manifest(
+        robal_version="0",
+        name=name,
+        family="bert",
+        problem_type="single_label_classification",
+        labels=("a", "b", "c", "d"),
+        max_length=16,
+        pad_token_id=0,
+        type_vocab_size=2,
+        inputs=(),
+        outputs=(),
+        graphs=(Graph(precision="fp32", file=f"{name}.onnx", weights=(), opset=17, size_bytes=0),),
+        parameters=0,
+        unique_parameters=0,
+        files={},
+    )
+
+
+def text(*ids: int, types: Sequence[int] | None = None) -> EncodedText:
+    return EncodedText(np.array(ids), np.array(types or [0] * len(ids)), len(ids))
+
+
+@pytest.mark.parametrize("name", ["B28_no_token_type_ids", "B28_needs_token_type_ids"])
+def test_b28_a_graph_gets_exactly_the_inputs_it_has_in_its_own_type(cases: Path, tmp_path: Path, name: str) -> None:
+    loaded = engine(cases, case(cases, name))
+    expected = loaded.run([text(3, 4, 5), text(6, 7)])
+    assert np.isfinite(expected).all()
+    with pytest.raises(
+        Exception, match="indices element out of data bounds"
+    ):  # the scheduler makes it an EngineFailure
+        loaded.run([text(40)])
+    narrow = onnx.load(cases / f"{name}.onnx")
+    for tensor in narrow.graph.input:  # ids as int32, made wide again for the operators behind
+        tensor.type.tensor_type.elem_type = onnx.TensorProto.INT32
+        widened = onnx.helper.make_node("Cast", [tensor.name], [f"{tensor.name}_64"], to=onnx.TensorProto.INT64)
+        for node in narrow.graph.node:
+            node.input[:] = [f"{tensor.name}_64" if value == tensor.name else value for value in node.input]
+        narrow.graph.node.insert(0, widened)
+    onnx.save(narrow, tmp_path / f"{name}.onnx")
+    found = engine(tmp_path, case(tmp_path, name)).run([text(3, 4, 5), text(6, 7)])
+    np.testing.assert_array_equal(found, expected)
+    for tensor in narrow.graph.input:
+        tensor.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    onnx.save(narrow, tmp_path / f"{name}.onnx")
+    with pytest.raises(BundleError, match=r"'input_ids' as tensor\(float\); token ids are int64 or int32"):
+        engine(tmp_path, case(tmp_path, name))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("B33_ir99", "Unsupported model IR version: 99, max supported IR version: "),
+        ("B33_opset99", r"opset.* 99|99 is under development"),
+        ("B33_truncated", "Protobuf parsing failed"),
+        ("B32_external_data_lost", "initializer: E"),
+        ("B26_fixed_1x128", None),
+    ],
+)
+def test_b32_b33_a_graph_that_cannot_be_loaded_is_named_with_the_reason(
+    cases: Path, name: str, reason: str | None
+) -> None:
+    if reason is None:
+        with pytest.raises(Exception, match="Got invalid dimensions"):
+            engine(cases, case(cases, name)).run([text(1, 2)])
+        return
+    with pytest.raises(BundleError, match=reason) as caught:
+        engine(cases, case(cases, name))
+    assert f"{name}.onnx" in str(caught.value)
