@@ -95,11 +95,19 @@ class SequenceClassifier(Model):
         initialise(self, config)
 
     def forward(
-        self, input_ids: Tensor, attention_mask: Tensor | None = None, token_type_ids: Tensor | None = None
+        self,
+        input_ids: Tensor,
+        attention_mask: Tensor | None = None,
+        token_type_ids: Tensor | None = None,
+        *,
+        packing: Packing | None = None,
     ) -> Tensor:
-        """(batch, seq) -> logits (batch, labels); see ``Encoder.forward`` for the arguments."""
-        hidden = self.encoder(input_ids, attention_mask, token_type_ids)
-        return self.classifier(self.dropout(self.pooler(hidden, attention_mask)))
+        """(batch, seq) -> logits (batch, labels), or (texts, labels) of a packed row.
+
+        See ``Encoder.forward`` for the arguments.
+        """
+        hidden = self.encoder(input_ids, attention_mask, token_type_ids, packing=packing)
+        return self.classifier(self.dropout(self.pooler(_first_tokens(hidden, packing), attention_mask)))
 
 
 class MaskedLanguageModel(Model):

@@ -1,7 +1,7 @@
 """The training loop, written out in full.
 
     for each epoch
-        for each batch                        rows of like length, in an order that depends on seed and epoch alone
+        for each batch                        rows of like length, packed, in an order of seed and epoch alone
             for each part of the batch        loss summed over rows / rows of the whole batch; gradients add up
             clip, AdamW step, schedule step
             at an evaluation point            figures on dev; a better result is kept at once, on disk
@@ -24,7 +24,6 @@ import torch
 from torch.nn.utils import clip_grad_norm_
 from torch.optim import AdamW
 
-from contract.encoding import TextEncoder
 from contract.errors import Failure
 from encoders.heads import SequenceClassifier
 from encoders.precision import Precision, autocast
@@ -32,7 +31,7 @@ from encoders.training import parameter_groups, schedule
 from finetune.batches import Indices, epoch_batches, parts
 from finetune.config import TrainingConfig
 from finetune.losses import summed_loss
-from finetune.torch_scorer import to_tensors
+from finetune.packed import pack
 from labelled.metrics import is_better
 from labelled.rows import EncodedRows
 
@@ -102,7 +101,6 @@ class Progress:
 
 def train(
     model: SequenceClassifier,
-    text_encoder: TextEncoder,
     data: EncodedRows,
     config: TrainingConfig,
     *,
@@ -116,7 +114,6 @@ def train(
 
     Args:
         model: on its device. Afterwards it holds the last weights, not the best ones: those were given to ``keep``.
-        text_encoder: pads batches.
         data: the training rows.
         config: resolved.
         precision: of the forward and backward pass.
@@ -152,9 +149,8 @@ def train(
         """Add the gradient of a batch's mean loss; returns the mean loss."""
         mean = 0.0
         for part in parts(batch, config.accumulate):
-            inputs = to_tensors(text_encoder.pad([data.texts[index] for index in part]), device)
             with autocast(device, precision):
-                logits = model(**inputs)
+                logits = model(**pack([data.texts[index] for index in part], device))
             loss = summed_loss(logits, targets[part], config.problem_type) / len(batch)
             loss.backward()  # type: ignore[no-untyped-call]
             mean += loss.item()

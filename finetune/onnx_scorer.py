@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import onnxruntime
 
-from contract.encoding import Ids, TextEncoder
+from contract.encoding import EncodedText, TextEncoder
 from contract.errors import BundleError
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import Array
@@ -45,7 +45,8 @@ class OnnxScorer:
             raise BundleError(f"{folder / graph.file} cannot be loaded by onnxruntime ({error}).") from None
         return cls(session, manifest, load_text_encoder(folder, manifest))
 
-    def logits(self, batch: Mapping[str, Ids]) -> Array:
+    def logits(self, texts: Sequence[EncodedText]) -> Array:
         """See ``Scorer.logits``."""
+        batch = self.text_encoder.pad(texts)
         (logits,) = self._session.run([self._output], {name: batch[name] for name in self._inputs})
         return np.asarray(logits, dtype=np.float32)

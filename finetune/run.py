@@ -102,7 +102,6 @@ def run_training(
         with TrainingBar(config.metric, config.epochs) as bar, _Logged(bar, log) as watch:
             train(
                 model,
-                encoder,
                 rows,
                 config,
                 precision=precision,

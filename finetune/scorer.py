@@ -12,7 +12,7 @@ from typing import Protocol
 
 import numpy as np
 
-from contract.encoding import EncodedText, Ids, TextEncoder
+from contract.encoding import EncodedText, TextEncoder
 from contract.manifest import MANIFEST_NAME
 from contract.scores import Array, ProblemType
 from finetune.batches import budget_batches
@@ -32,8 +32,8 @@ class Scorer(Protocol):
     renames: Mapping[str, str]
     """Class names for labels of the files that the model was trained on, where they differ."""
 
-    def logits(self, batch: Mapping[str, Ids]) -> Array:
-        """Arrays (batch, seq) named as the model's inputs -> float32 (batch, labels)."""
+    def logits(self, texts: Sequence[EncodedText]) -> Array:
+        """One batch of texts, best of like length -> float32 (batch, labels)."""
         ...
 
 
@@ -54,7 +54,7 @@ def score_texts(
     """
     logits = np.zeros((len(texts), len(scorer.labels)), dtype=np.float32)
     for batch in budget_batches([len(text.input_ids) for text in texts], batch_tokens):
-        logits[batch] = scorer.logits(scorer.text_encoder.pad([texts[index] for index in batch]))
+        logits[batch] = scorer.logits([texts[index] for index in batch])
         advance(len(batch))
     return logits
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
 
-from contract.encoding import Ids, TextEncoder
+from contract.encoding import EncodedText, TextEncoder
 from contract.errors import CheckpointError
 from contract.scores import Array
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.heads import SequenceClassifier
 from encoders.precision import Precision, autocast, training_device
+from finetune.packed import pack
 from labelled.labels import recorded_renames
 
 
@@ -57,15 +57,10 @@ class TorchScorer:
         return cls(model, checkpoint.text_encoder, name=folder.absolute().name, renames=renames)
 
     @torch.inference_mode()
-    def logits(self, batch: Mapping[str, Ids]) -> Array:
-        """See ``Scorer.logits``."""
+    def logits(self, texts: Sequence[EncodedText]) -> Array:
+        """See ``Scorer.logits``. Only real tokens are computed."""
         self._model.eval()
         device = self._model.classifier.weight.device
         with autocast(device, self._precision):
-            logits = self._model(**to_tensors(batch, device))
+            logits = self._model(**pack(texts, device))
         return np.asarray(logits.float().cpu().numpy())
-
-
-def to_tensors(batch: Mapping[str, Ids], device: torch.device) -> dict[str, Tensor]:
-    """Arrays (batch, seq) as tensors on a device."""
-    return {name: torch.from_numpy(array).to(device, non_blocking=True) for name, array in batch.items()}

@@ -26,6 +26,7 @@ from torch.optim import Optimizer
 from contract.errors import Failure
 from contract.storage import write_json
 from encoders.precision import autocast
+from encoders.signals import StopRequest
 from encoders.training import MetricLog, rate_fraction
 from pretrain.alarms import Alarms, TrainingBroke
 from pretrain.batches import Step, Steps
@@ -36,7 +37,6 @@ from pretrain.micro import Batcher, MicroBatch, summed
 from pretrain.resume import RunFolder, State
 from pretrain.samples import NO_LABEL
 from pretrain.settings import Settings, Upkeep
-from pretrain.signals import StopRequest
 from pretrain.telemetry import StepFigures, Telemetry
 
 

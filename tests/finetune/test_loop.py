@@ -72,7 +72,6 @@ def run(
 
     train(
         model,
-        encoder,
         rows,
         config,
         precision="fp32",
