@@ -11,6 +11,7 @@ from contract.errors import BundleError, GateFailed
 from contract.manifest import load_manifest
 from encoders.checkpoint import save_checkpoint
 from encoders.heads import SequenceClassifier
+from encoders.training import seed_everything
 from export import verify
 from export.bundle import write_bundle
 from export.graph import input_specs, output_specs
@@ -49,10 +50,9 @@ def test_b26_every_batch_and_length_gives_the_models_logits(tmp_path: Path, fami
 
 
 def test_b32_twelve_shared_layers_are_stored_once_and_a_lost_file_is_named(tmp_path: Path) -> None:
-    model = tiny_model(tiny_config("albert", num_hidden_layers=12, hidden_size=192, intermediate_size=768))
-    for parameter in model.parameters():
-        if parameter.dim() > 1:  # as small as those of trained models: twelve times the same large one is chaos
-            parameter.data *= 0.1
+    seed_everything(0)  # the weights a training would start from: twelve times the same large one is chaos
+    config = tiny_config("albert", num_hidden_layers=12, hidden_size=192, intermediate_size=768)
+    model = SequenceClassifier(config).eval()
     checkpoint, bundle = tmp_path / "checkpoint", tmp_path / "bundle"
     save_checkpoint(checkpoint, model, tiny_tokenizer("albert"), max_length=64, record={})
     write_bundle(from_checkpoint(checkpoint), bundle, name="x", precisions=("fp32", "int8"))
