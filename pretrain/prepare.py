@@ -42,7 +42,7 @@ from pretrain.vocabulary import Vocabulary, describe, for_sentences, tokenizer_f
 
 SAMPLE_UNITS = 64
 """Places of the corpus from which the sample for the tokenizer is taken."""
-PROBE_CHARACTERS = 1 << 20
+PROBE_CHARACTERS = 1 << 18
 """Characters of the sample on which unknown tokens are counted before the long work begins."""
 _NO_SPACE = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 
@@ -200,9 +200,10 @@ def _make_tokenizer(corpus: Corpus, settings: PrepareSettings) -> tuple[dict[str
     """(tokenizer as JSON with notes, unknown tokens, tokens) on a sample; runs in a worker."""
     if multiprocessing.parent_process() is not None:
         os.environ["TOKENIZERS_PARALLELISM"] = "true"  # the other workers have nothing to do yet
-    sentences = list(_sample(corpus, settings))
+    trains = settings.tokenizer.kind is not None
+    sentences = list(_sample(corpus, settings, megabytes=settings.sample_mb if trains else PROBE_CHARACTERS / 1e6))
     made: MadeTokenizer
-    if settings.tokenizer.kind is None:
+    if not trains:
         made = load_from_folder(Path(settings.tokenizer.source))
     else:
         if not sentences:
@@ -226,11 +227,11 @@ def _make_tokenizer(corpus: Corpus, settings: PrepareSettings) -> tuple[dict[str
     return {"json": as_json, "family": made.family, "notes": list(made.notes)}, unknown, tokens
 
 
-def _sample(corpus: Corpus, settings: PrepareSettings) -> Iterator[str]:
+def _sample(corpus: Corpus, settings: PrepareSettings, *, megabytes: float) -> Iterator[str]:
     """Sentences from evenly spaced places of the corpus, the same for the same input."""
-    step = max(1, -(-len(corpus.units) // SAMPLE_UNITS)) if corpus.size_bytes > settings.sample_mb * 1e6 else 1
+    step = max(1, -(-len(corpus.units) // SAMPLE_UNITS)) if corpus.size_bytes > megabytes * 1e6 else 1
     units = corpus.units[::step]
-    share = settings.sample_mb * 1e6 / len(units)
+    share = megabytes * 1e6 / len(units)
     counts: Counter[str] = Counter()
     for unit in units:
         taken = 0.0

@@ -110,16 +110,30 @@ def _integers(path: Path, tensor: Any) -> type[np.int64 | np.int32]:
     return kinds[tensor.type]
 
 
-class OnnxEngine:
-    """One onnxruntime session on the CPU, shared by all instances, so that the weights are in memory once.
-
-    What is set, and why:
+def session_options(threads: int) -> ort.SessionOptions:
+    """What onnxruntime is told, and why (``benchmarks/engine_settings.py`` measures the alternatives).
 
     - Threads are counted explicitly: the default is one per core of the host, whatever a container may use.
       They do not spin while they wait, because tokenisation, HTTP and other instances run on the same cores.
     - Memory patterns are off: one is kept for every shape ever seen, and each batch of texts is another shape.
     - The memory arena is off: it would keep the memory of the largest call for ever, once per instance.
     - Weights are packed for the processor at load time ("prepacking"), which is the default and stays on.
+    """
+    import onnxruntime as ort  # here, because the supervising process imports this module and never computes
+
+    options = ort.SessionOptions()
+    options.intra_op_num_threads = threads
+    options.inter_op_num_threads = 1
+    options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
+    options.enable_cpu_mem_arena = False
+    options.enable_mem_pattern = False
+    options.log_severity_level = 4  # only what ends the process: its errors reach the caller as exceptions
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    return options
+
+
+class OnnxEngine:
+    """One onnxruntime session on the CPU, shared by all instances, so that the weights are in memory once.
 
     Args:
         folder: the bundle.
@@ -133,19 +147,11 @@ class OnnxEngine:
     """
 
     def __init__(self, folder: Path, manifest: Manifest, *, precision: str, threads: int, instances: int = 1) -> None:
-        import onnxruntime as ort  # here, because the supervising process imports this module and never computes
+        import onnxruntime as ort  # see session_options
 
         path = folder / manifest.graph(precision).file
-        options = ort.SessionOptions()
-        options.intra_op_num_threads = threads
-        options.inter_op_num_threads = 1
-        options.execution_mode = ort.ExecutionMode.ORT_SEQUENTIAL
-        options.enable_cpu_mem_arena = False
-        options.enable_mem_pattern = False
-        options.log_severity_level = 4  # only what ends the process: its errors reach the caller as exceptions
-        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         try:
-            session = ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(str(path), session_options(threads), providers=["CPUExecutionProvider"])
         except Exception as error:  # onnxruntime's exceptions have no common public base
             raise BundleError(f"{path} cannot be loaded by onnxruntime {ort.__version__} ({error}).") from error
         inputs = {tensor.name: tensor for tensor in session.get_inputs()}
