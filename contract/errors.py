@@ -103,6 +103,10 @@ class EngineFailure(Failure):
     """The model did not compute. Details belong in the log, not in an answer."""
 
 
+class EngineStuck(EngineFailure):
+    """A call of the engine did not come back in time."""
+
+
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """What the outside world sees of an error: the exit code of a command, the status of an HTTP answer."""

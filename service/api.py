@@ -17,7 +17,7 @@ from service.classifier import Classifier
 from service.front import Front
 from service.metrics import MEDIA_TYPE, Metrics
 from service.openapi import CLASSIFY_ANSWER, CLASSIFY_BODY, DESCRIPTION, ERRORS, documented, openapi
-from service.schemas import ClassifyResponse, Info, Status, parse_classify
+from service.schemas import TIMEOUT_HEADER, ClassifyResponse, Info, Status, parse_classify, parse_timeout
 from service.settings import Settings
 
 DOCS_PAGE = Path(__file__).with_name("docs.html")
@@ -77,7 +77,10 @@ def _add_routes(api: FastAPI) -> None:
     )
     async def classify(request: Request) -> Response:
         classifier = _classifier(request)
-        answer, timings = await classifier.classify(parse_classify(request.state.body, request.app.state.settings))
+        asked = parse_classify(request.state.body, request.app.state.settings)
+        if asked.timeout_ms is None and (header := request.headers.get(TIMEOUT_HEADER)) is not None:
+            asked = asked.model_copy(update={"timeout_ms": parse_timeout(header)})
+        answer, timings = await classifier.classify(asked)
         seconds = {
             "x-tokenize-ms": timings.tokenise_s,
             "x-queue-ms": timings.queue_s,

@@ -11,22 +11,24 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TypeVar
 
 import numpy as np
 
 from contract.encoding import EncodedText, TextEncoder
-from contract.errors import TextTooLong, Unavailable
+from contract.errors import EngineFailure, TextTooLong, Unavailable
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import ranked, scores_from_logits
 from service.engine import Engine, Logits, OnnxEngine, attention_cells, check_probe
 from service.metrics import Metrics
-from service.scheduler import Limits, Scheduler
+from service.runner import EngineRunner
+from service.scheduler import Computed, Limits, Scheduler
 from service.schemas import (
     BundleInfo,
     ClassifyRequest,
     ClassifyResponse,
+    FailedResult,
     Info,
+    ItemError,
     LabelScore,
     LimitsInfo,
     ModelName,
@@ -41,8 +43,7 @@ TOKENISER_THREADS = 2
 """Enough that one huge text does not hold up the others; the library itself spreads a list over the processors."""
 WEIGHTS = {"low": 0.25, "normal": 1.0, "high": 4.0}
 """Share of the engine of a request that waits beside others."""
-
-_T = TypeVar("_T")
+ITEM_FAILED = "the service could not compute this text; the log has the reason."
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -53,6 +54,8 @@ class Model:
     precision: str
     text_encoder: TextEncoder
     engine: Engine
+    make_engine: Callable[[], Engine]
+    """Makes another one, should this one hang."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,13 +73,18 @@ def load_model(settings: Settings) -> Model:
     settings.check(manifest)
     threads, instances = settings.layout(available_cpus())
     precision = manifest.resolve(settings.precision)
-    engine = OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances)
-    check_probe(engine, manifest.graph(precision), settings.bundle)
+
+    def make_engine() -> Engine:
+        engine = OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances)
+        check_probe(engine, manifest.graph(precision), settings.bundle)
+        return engine
+
     return Model(
         manifest=manifest,
         precision=precision,
         text_encoder=load_text_encoder(settings.bundle, manifest),
-        engine=engine,
+        engine=make_engine(),
+        make_engine=make_engine,
     )
 
 
@@ -94,12 +102,12 @@ class Classifier:
         self._settings = settings
         self._metrics = metrics
         self._tokenisers = ThreadPoolExecutor(TOKENISER_THREADS, "tokenise")
-        self._engine = ThreadPoolExecutor(model.engine.instances, "engine")
+        self._runner = EngineRunner(model.engine, model.make_engine, timeout_s=settings.engine_timeout_s)
         self._suspect = False
         self._probing = asyncio.Lock()
         self._closed = False
         self._scheduler = Scheduler(
-            self._run,
+            self._runner.run,
             limits=Limits(
                 max_batch_tokens=settings.max_batch_tokens,
                 max_batch_items=settings.max_batch_items,
@@ -116,14 +124,15 @@ class Classifier:
         """Compute the shortest and the longest text once, so that no request pays for first touches."""
         encoder = self.model.text_encoder
         for text in ("", "a " * encoder.max_length):
-            await self._run([encoder.encode(text)])
+            await self._runner.run([encoder.encode(text)])
 
     async def classify(self, request: ClassifyRequest) -> tuple[ClassifyResponse, Timings]:
         """Answer one request.
 
         Raises:
             TextTooLong: a text exceeds the limit and truncation is off.
-            TooLarge, Overloaded, DeadlineExceeded, Unavailable, EngineFailure: see ``Scheduler.submit``.
+            TooLarge, Overloaded, DeadlineExceeded, Unavailable: see ``Scheduler.submit``.
+            EngineFailure: a lone text could not be computed; a text of a list has an error in its place instead.
         """
         if self._closed:
             raise Unavailable("the service is stopping; send the request to another instance.")
@@ -134,7 +143,9 @@ class Classifier:
             return answer, Timings(tokenise_s=0, queue_s=0, engine_s=0)
         encoder = self.model.text_encoder
         try:
-            encoded = await self._off_loop(self._tokenisers, encoder.encode_batch, texts, request.truncation)
+            encoded = await asyncio.get_running_loop().run_in_executor(
+                self._tokenisers, encoder.encode_batch, texts, request.truncation
+            )
         except TextTooLong as error:
             if not isinstance(request.inputs, list):
                 error.field = "inputs"
@@ -149,7 +160,7 @@ class Classifier:
         self._metrics.tokens.inc(tokens)
         answer = ClassifyResponse(
             model=self._name,
-            results=self._results(computed.logits, encoded, request),
+            results=self._results(computed, encoded, request),
             usage=Usage(texts=len(texts), tokens=tokens),
         )
         return answer, Timings(tokenise_s=tokenise_s, queue_s=computed.queue_s, engine_s=computed.engine_s)
@@ -163,10 +174,11 @@ class Classifier:
         async with self._probing:
             if self._closed:
                 raise Unavailable("the service is stopping.")
+            self._runner.check()
             if not self._suspect:
                 return
             try:
-                logits = await self._run([self.model.text_encoder.encode("")])
+                logits = await self._runner.run([self.model.text_encoder.encode("")])
             except Exception as error:  # whatever an engine raises, it means the same here
                 logger.exception("the engine does not compute")
                 raise Unavailable("the model does not compute; the log has the reason.") from error
@@ -179,8 +191,7 @@ class Classifier:
         self._closed = True
         await self._scheduler.close()
         self._tokenisers.shutdown()
-        self._engine.shutdown()
-        self.model.engine.close()
+        self._runner.close()
 
     def info(self) -> Info:
         """What ``GET /info`` says."""
@@ -218,26 +229,28 @@ class Classifier:
         """See ``scheduler.Observer``."""
         self._metrics.deadline_misses.inc(texts)
 
-    def _results(self, logits: Logits, encoded: Sequence[EncodedText], request: ClassifyRequest) -> list[Result]:
-        manifest = self.model.manifest
-        scores = logits if request.raw_scores else scores_from_logits(logits, manifest.problem_type)
-        results = []
-        for row, item in zip(scores, encoded, strict=True):
-            best = [LabelScore(label=label, score=score) for label, score in ranked(row, manifest.labels)]
-            results.append(
-                Result(
-                    label=best[0].label,
-                    score=best[0].score,
-                    scores=best[: request.top_k],
-                    truncated=item.truncated,
-                    tokens=len(item.input_ids),
-                )
-            )
+    def _results(
+        self, computed: Computed, encoded: Sequence[EncodedText], request: ClassifyRequest
+    ) -> list[Result | FailedResult]:
+        if not isinstance(request.inputs, list):
+            computed.logits  # noqa: B018  # raises its failure: there is no neighbour to answer
+        results: list[Result | FailedResult] = []
+        for row, item in zip(computed.rows, encoded, strict=True):
+            if isinstance(row, EngineFailure):
+                logger.error("a text of a list could not be computed: %s", row, exc_info=row.__cause__)
+                results.append(FailedResult(error=ItemError(type="internal_error", message=ITEM_FAILED)))
+            else:
+                results.append(self._result(row, item, request))
         return results
 
-    async def _run(self, encoded: Sequence[EncodedText]) -> Logits:
-        return await self._off_loop(self._engine, self.model.engine.run, encoded)
-
-    @staticmethod
-    async def _off_loop(pool: ThreadPoolExecutor, function: Callable[..., _T], *arguments: object) -> _T:
-        return await asyncio.get_running_loop().run_in_executor(pool, function, *arguments)
+    def _result(self, logits: Logits, item: EncodedText, request: ClassifyRequest) -> Result:
+        manifest = self.model.manifest
+        scores = logits if request.raw_scores else scores_from_logits(logits[None], manifest.problem_type)[0]
+        best = [LabelScore(label=label, score=score) for label, score in ranked(scores, manifest.labels)]
+        return Result(
+            label=best[0].label,
+            score=best[0].score,
+            scores=best[: request.top_k],
+            truncated=item.truncated,
+            tokens=len(item.input_ids),
+        )

@@ -96,6 +96,7 @@ def serve_command(
     max_body_bytes: Annotated[int, _option("max_body_bytes", 1)] = _default("max_body_bytes"),
     max_requests: Annotated[int, _option("max_requests", 1)] = _default("max_requests"),
     timeout_s: Annotated[float, _option("timeout_s", 0.001)] = _default("timeout_s"),
+    engine_timeout_s: Annotated[float, _option("engine_timeout_s", 0.001)] = _default("engine_timeout_s"),
     verify: Annotated[bool, _option("verify")] = _default("verify"),
 ) -> None:
     """Serve a bundle over HTTP.
@@ -124,6 +125,7 @@ def serve_command(
         max_body_bytes=max_body_bytes,
         max_requests=max_requests,
         timeout_s=timeout_s,
+        engine_timeout_s=engine_timeout_s,
         verify=False,  # for the worker; this process does it below
     )
     with Console(stderr=True).status("checking the bundle") as status:

@@ -17,7 +17,7 @@ from contract.errors import (
     Unavailable,
     UserError,
 )
-from service.schemas import ClassifyRequest, ErrorResponse
+from service.schemas import TIMEOUT_HEADER, ClassifyRequest, ErrorResponse
 
 Documented: TypeAlias = dict[int | str, dict[str, Any]]
 
@@ -63,12 +63,20 @@ STAGES = {
 }
 
 CLASSIFY_BODY: dict[str, Any] = {
+    "parameters": [
+        {
+            "name": TIMEOUT_HEADER,
+            "in": "header",
+            "description": "The same as `timeout_ms`, where the body has none.",
+            "schema": {"type": "number", "exclusiveMinimum": 0},
+        }
+    ],
     "requestBody": {
         "required": True,
         "content": {
             "application/json": {"schema": {"$ref": "#/components/schemas/ClassifyRequest"}, "examples": EXAMPLES}
         },
-    }
+    },
 }
 CLASSIFY_ANSWER: dict[str, Any] = {
     "description": "Results in the order of the texts.",

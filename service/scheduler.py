@@ -9,7 +9,7 @@ waits for a window to close: with an idle engine a lone text starts at once.
 - The queue is bounded in tokens. A request whose deadline cannot be met, as far as the calls so far tell, is refused
   when it arrives; one whose deadline passes while it waits is answered so, and nothing is computed for it.
 - Each text stands alone: a batch that fails is halved and tried again, until only the texts that fail alone are
-  answered with the failure. Whoever was accepted is answered.
+  answered with the failure, and their neighbours in the same request with logits. Whoever was accepted is answered.
 - A text whose caller has gone leaves the queue at once.
 """
 
@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias
 import numpy as np
 
 from contract.encoding import EncodedText
-from contract.errors import DeadlineExceeded, EngineFailure, Overloaded, TooLarge, Unavailable
+from contract.errors import DeadlineExceeded, EngineFailure, EngineStuck, Overloaded, TooLarge, Unavailable
 from service.cost import CostModel
 from service.engine import Logits
 from service.fair_queue import Entry, FairQueue, Flow
@@ -70,12 +70,22 @@ class Observer(Protocol):
 class Computed:
     """The engine's answer to one request."""
 
-    logits: Logits
-    """(batch, labels) in the order of the texts."""
+    rows: tuple[Logits | EngineFailure, ...]
+    """For each text, in their order: its logits (labels,), or why there are none."""
     queue_s: float
     """Time in which none of the request's texts was in the engine."""
     engine_s: float
     """Time in which at least one was."""
+
+    @property
+    def logits(self) -> Logits:
+        """(texts, labels). Raises the first EngineFailure if a text has none."""
+        rows = []
+        for row in self.rows:
+            if isinstance(row, EngineFailure):
+                raise row
+            rows.append(row)
+        return np.stack(rows)
 
 
 @dataclass(eq=False, slots=True)
@@ -93,7 +103,9 @@ class _Item:
 
     encoded: EncodedText
     ticket: _Ticket
-    answer: asyncio.Future[Logits] = field(default_factory=lambda: asyncio.get_running_loop().create_future())
+    answer: asyncio.Future[Logits | EngineFailure] = field(
+        default_factory=lambda: asyncio.get_running_loop().create_future()
+    )
 
     @property
     def length(self) -> int:
@@ -140,7 +152,7 @@ class Scheduler:
     async def submit(
         self, encoded: Sequence[EncodedText], *, timeout_s: float | None = None, weight: float = 1.0
     ) -> Computed:
-        """Compute the texts of one request; ends when all are answered, or at the first that cannot be.
+        """Compute the texts of one request; ends when all are answered. One that cannot be computed costs only itself.
 
         Args:
             encoded: the texts.
@@ -152,7 +164,6 @@ class Scheduler:
             Overloaded: no room in the queue now.
             DeadlineExceeded: the answer would come too late.
             Unavailable: the scheduler is closed.
-            EngineFailure: the engine could not compute one of the texts.
         """
         started = self._clock()
         self._check_room(sum(len(item.input_ids) for item in encoded))
@@ -173,7 +184,7 @@ class Scheduler:
             for entry in entries:
                 self._withdraw(entry)
         elapsed = self._clock() - started
-        return Computed(np.stack(rows), max(elapsed - ticket.engine_s, 0.0), ticket.engine_s)
+        return Computed(tuple(rows), max(elapsed - ticket.engine_s, 0.0), ticket.engine_s)
 
     async def close(self) -> None:
         """Accept nothing more and return when everything accepted is answered."""
@@ -220,10 +231,7 @@ class Scheduler:
 
     def _withdraw(self, entry: Entry[_Item]) -> None:
         """Take a text out of the queue, if it still is there."""
-        answer = entry.payload.answer
-        answer.cancel()
-        if answer.done() and not answer.cancelled():
-            answer.exception()  # marks it as seen: another text of the request already failed
+        entry.payload.answer.cancel()
         if entry.waiting:
             self._queue.remove(entry)
             self._observer.queue_changed(self.queued_tokens)
@@ -279,8 +287,9 @@ class Scheduler:
                     ticket.engine_s += ended - ticket.since
         if failure is not None:
             self._observer.batch_failed()
-            if len(batch) == 1:
-                self._settle(batch[0], failure)
+            if len(batch) == 1 or isinstance(failure, EngineStuck):  # halves of it would be as stuck, one by one
+                for item in batch:
+                    self._settle(item, failure)
                 return
             middle = len(batch) // 2
             for half in (batch[:middle], batch[middle:]):
@@ -300,11 +309,8 @@ class Scheduler:
     def _settle(item: _Item, answer: Logits | Exception) -> None:
         if item.answer.done():  # its caller has gone
             return
-        if isinstance(answer, EngineFailure):
-            item.answer.set_exception(answer)
-        elif isinstance(answer, Exception):
+        if isinstance(answer, Exception) and not isinstance(answer, EngineFailure):
             failure = EngineFailure(f"the engine raised {type(answer).__name__}.")
             failure.__cause__ = answer
-            item.answer.set_exception(failure)
-        else:
-            item.answer.set_result(answer)
+            answer = failure
+        item.answer.set_result(answer)

@@ -7,6 +7,7 @@ names, NaN, lone surrogates and other encodings than UTF-8 are refused, each wit
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Literal, TypeAlias
 
@@ -15,6 +16,9 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, Validatio
 from contract.encoding import Text, is_encodable
 from contract.errors import InvalidRequest, TooLarge
 from service.settings import Settings
+
+TIMEOUT_HEADER = "x-timeout-ms"
+"""For proxies and clients that set a deadline without knowing the body; the body's own value goes before it."""
 
 _TEXT, _OBJECT, _LIST = "<text>", "<object>", "<list>"
 
@@ -118,6 +122,19 @@ class Result(_Answer):
     tokens: int = Field(description="Tokens that the model read, special tokens included.")
 
 
+class ItemError(_Answer):
+    """Why one text of a list has no result."""
+
+    type: Literal["internal_error"] = Field(description="As in the error table.")
+    message: str = Field(description="A sentence for people.")
+
+
+class FailedResult(_Answer):
+    """In place of a result, for a text of a list that could not be computed; the others have theirs."""
+
+    error: ItemError
+
+
 class ModelName(_Answer):
     """Which model answered."""
 
@@ -137,7 +154,7 @@ class ClassifyResponse(_Answer):
     """Results in the order of the texts."""
 
     model: ModelName
-    results: list[Result]
+    results: list[Result | FailedResult]
     usage: Usage
 
 
@@ -159,6 +176,7 @@ class LimitsInfo(_Answer):
     max_batch_items: int
     max_queue_tokens: int
     timeout_s: float
+    engine_timeout_s: float
 
 
 class Info(_Answer):
@@ -224,6 +242,17 @@ def parse_classify(body: bytes, settings: Settings) -> ClassifyRequest:
         if not is_encodable(text):
             raise InvalidRequest(f"the text {_HALF_A_CHARACTER}.", field=path)
     return request
+
+
+def parse_timeout(header: str) -> float:
+    """Milliseconds of the header. Raises InvalidRequest for what is not a positive number."""
+    try:
+        value = float(header)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise InvalidRequest("must be a positive number of milliseconds.", field=TIMEOUT_HEADER)
+    return value
 
 
 def _parts(request: ClassifyRequest) -> Iterator[tuple[str, str]]:

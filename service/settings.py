@@ -63,6 +63,8 @@ class Settings(BaseModel):
     """Most requests in progress; more are refused before their body is read (429)."""
     timeout_s: float = Field(30.0, gt=0)
     """Longest time to answer a request (504)."""
+    engine_timeout_s: float = Field(30.0, gt=0)
+    """Longest time of one engine call; after it the engine counts as stuck and is replaced by a new one."""
     verify: bool = True
     """Compare the sha256 of the bundle's files before serving."""
 

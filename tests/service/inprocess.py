@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self
 
@@ -9,8 +10,9 @@ import httpx
 from fastapi import FastAPI
 
 from service.api import build_api
-from service.classifier import Classifier, Model, load_model
+from service.classifier import Classifier, load_model
 from service.engine import Engine
+from service.schemas import ErrorResponse
 from service.settings import Settings
 
 
@@ -19,12 +21,7 @@ def make_api(bundle: Path, engine: Callable[[Engine], Engine] | None = None, **s
     chosen = Settings(bundle=bundle, threads=1, **settings)
     model = load_model(chosen)
     if engine is not None:
-        model = Model(
-            manifest=model.manifest,
-            precision=model.precision,
-            text_encoder=model.text_encoder,
-            engine=engine(model.engine),
-        )
+        model = replace(model, engine=engine(model.engine))
     api = build_api(chosen)
     api.state.classifier = Classifier(model, settings=chosen, metrics=api.state.metrics)
     return api
@@ -59,3 +56,32 @@ class Client:
 
     def post(self, path: str, **rest: Any) -> httpx.Response:
         return self.request("POST", path, **rest)
+
+
+def problem(response: Any, status: int, kind: str, field: str | None = None) -> str:
+    """Check an error answer completely and return its message."""
+    assert response.status_code == status, response.text
+    error = ErrorResponse.model_validate(response.json()).error
+    assert set(response.json()) == {"error"}
+    assert (error.type, error.field) == (kind, field)
+    assert error.request_id == response.headers["x-request-id"]
+    assert "Traceback" not in response.text
+    return error.message
+
+
+def engine_of(api: FastAPI) -> Any:
+    return api.state.classifier.model.engine
+
+
+def sample(api: FastAPI, name: str, **labels: str) -> float:
+    return float(api.state.metrics.registry.get_sample_value(name, labels) or 0.0)
+
+
+async def until(condition: Any) -> None:
+    async with asyncio.timeout(20):
+        while not condition():
+            await asyncio.sleep(0.002)
+
+
+def ask(client: httpx.AsyncClient, inputs: Any) -> "asyncio.Task[httpx.Response]":
+    return asyncio.create_task(client.post("/classify", json={"inputs": inputs}))

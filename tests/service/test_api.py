@@ -11,9 +11,9 @@ import torch
 from contract.manifest import load_manifest, load_text_encoder
 from contract.scores import softmax
 from encoders.checkpoint import load_classifier, open_checkpoint
-from service.schemas import ClassifyResponse, ErrorResponse
+from service.schemas import ClassifyResponse
 from tests.service.bundles import expected_logits, word_bundle
-from tests.service.inprocess import Client, make_api
+from tests.service.inprocess import Client, make_api, problem
 from tests.tiny import TEXTS, tiny_bundle
 
 SHARED = Path(__file__).parents[2].parent / "shared"
@@ -24,17 +24,6 @@ def classify(client: Client, inputs: Any, status: int = 200, **options: Any) -> 
     response = client.post("/classify", json={"inputs": inputs, **options})
     assert response.status_code == status, response.text
     return dict(response.json())
-
-
-def problem(response: Any, status: int, kind: str, field: str | None = None) -> str:
-    """Check an error answer completely and return its message."""
-    assert response.status_code == status, response.text
-    error = ErrorResponse.model_validate(response.json()).error
-    assert set(response.json()) == {"error"}
-    assert (error.type, error.field) == (kind, field)
-    assert error.request_id == response.headers["x-request-id"]
-    assert "Traceback" not in response.text
-    return error.message
 
 
 def test_scores_are_the_softmax_of_the_models_logits(client: Client) -> None:
@@ -290,6 +279,17 @@ def test_another_request_id_is_replaced(client: Client, given: str) -> None:
     assert first.headers["x-request-id"] != second.headers["x-request-id"]
 
 
+def test_a_deadline_may_be_a_header_and_the_bodys_own_goes_before_it(client: Client) -> None:
+    tight, loose = {"x-timeout-ms": "0.001"}, {"x-timeout-ms": "60000"}
+    problem(client.post("/classify", json={"inputs": "good"}, headers=tight), 504, "deadline_exceeded")
+    assert client.post("/classify", json={"inputs": "good"}, headers=loose).status_code == 200
+    own = {"inputs": "good", "timeout_ms": 60000}
+    assert client.post("/classify", json=own, headers=tight).status_code == 200
+    for wrong in ("soon", "0", "-5", "nan", "inf"):
+        answer = client.post("/classify", json={"inputs": "good"}, headers={"x-timeout-ms": wrong})
+        problem(answer, 400, "invalid_request", field="x-timeout-ms")
+
+
 def test_info_tells_the_model_and_every_limit(client: Client, words: Path) -> None:
     info = client.get("/info").json()
     assert info == {
@@ -311,6 +311,7 @@ def test_info_tells_the_model_and_every_limit(client: Client, words: Path) -> No
             "max_batch_items": 32,
             "max_queue_tokens": 65_536,
             "timeout_s": 30.0,
+            "engine_timeout_s": 30.0,
         },
         "robal_version": "0.1.0",
     }

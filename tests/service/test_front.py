@@ -1,21 +1,17 @@
 """What surrounds every route: deadlines, refusals, broken engines, clients who leave, bodies without an end."""
 
 import asyncio
-import logging
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import httpx
-import numpy as np
 import pytest
 from fastapi import FastAPI
 
 from contract.encoding import EncodedText
 from service.engine import Engine, Logits
-from tests.service.inprocess import Client, connect, make_api
-from tests.service.test_api import problem
+from tests.service.inprocess import Client, ask, connect, engine_of, make_api, problem, sample, until
 
 
 class Gate:
@@ -34,42 +30,6 @@ class Gate:
 
     def close(self) -> None:
         self.engine.close()
-
-
-class Moody:
-    """The real engine in a mood: fine, raising, or computing NaN."""
-
-    def __init__(self, engine: Engine) -> None:
-        self.engine = engine
-        self.instances = engine.instances
-        self.mood = "fine"
-
-    def run(self, texts: Sequence[EncodedText]) -> Logits:
-        if self.mood == "raising":
-            raise MemoryError("secret detail of the engine")
-        logits = self.engine.run(texts)
-        return np.full_like(logits, np.nan) if self.mood == "nan" else logits
-
-    def close(self) -> None:
-        self.engine.close()
-
-
-def engine_of(api: FastAPI) -> Any:
-    return api.state.classifier.model.engine
-
-
-def sample(api: FastAPI, name: str, **labels: str) -> float:
-    return float(api.state.metrics.registry.get_sample_value(name, labels) or 0.0)
-
-
-async def until(condition: Any) -> None:
-    async with asyncio.timeout(20):
-        while not condition():
-            await asyncio.sleep(0.002)
-
-
-def ask(client: httpx.AsyncClient, inputs: Any) -> "asyncio.Task[httpx.Response]":
-    return asyncio.create_task(client.post("/classify", json={"inputs": inputs}))
 
 
 def test_concurrent_requests_share_batches(words: Path) -> None:
@@ -159,37 +119,6 @@ def test_a_request_whose_own_time_is_up_is_504_and_not_computed(words: Path) -> 
         await api.state.classifier.close()
 
     asyncio.run(main())
-
-
-@pytest.mark.parametrize("mood", ["raising", "nan"])
-def test_an_engine_failure_is_500_with_an_id_and_the_reason_only_in_the_log(
-    words: Path, mood: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    with Client(make_api(words, Moody)) as client:
-        engine = engine_of(client.api)
-        assert client.get("/readyz").status_code == 200
-        engine.mood = mood
-        with caplog.at_level(logging.ERROR, logger="robal.service"):
-            response = client.post("/classify", json={"inputs": "good"}, headers={"x-request-id": "find-me"})
-        message = problem(response, 500, "internal_error")
-        assert "secret" not in response.text
-        assert message == "the service could not compute the answer; the log has the reason under this request id."
-        assert "find-me" in caplog.text
-        assert ("secret detail" in caplog.text) == (mood == "raising")
-        problem(client.get("/readyz"), 503, "unavailable")
-        assert client.get("/livez").status_code == 200
-        engine.mood = "fine"
-        assert client.get("/readyz").status_code == 200, "it tries whether the engine works again"
-        assert client.post("/classify", json={"inputs": "good"}).status_code == 200
-        assert sample(client.api, "robal_engine_failures_total") == 1
-
-
-def test_a_poisonous_text_does_not_make_the_service_unready(words: Path) -> None:
-    with Client(make_api(words)) as client:
-        for poison in ("broken", "nan"):
-            answer = client.post("/classify", json={"inputs": ["good", f"good {poison}"]})
-            problem(answer, 500, "internal_error")
-            assert client.get("/readyz").status_code == 200
 
 
 def test_a_poisonous_text_does_not_harm_requests_in_the_same_batch(words: Path) -> None:

@@ -22,7 +22,7 @@ import psutil
 import pytest
 
 from tests.service.bundles import expected_logits
-from tests.service.test_api import problem
+from tests.service.inprocess import problem
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("ROBAL_", "BENTOML_"))}
 
