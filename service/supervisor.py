@@ -25,6 +25,8 @@ ROOT = Path(__file__).parents[1]
 """Where the package ``service`` is found; BentoML's workers start in this folder."""
 SPAWN_S = 10.0
 """Longest wait for the worker process to appear."""
+WATCH_S = 0.2
+"""Time between two looks at the worker."""
 GRACE_S = 5.0
 """Time beyond the request timeout that a stop may take."""
 
@@ -85,7 +87,7 @@ def serve(settings: Settings, *, address: tuple[str, int], on_ready: Callable[[]
             try:
                 if _wait_until_ready(address, stop):
                     on_ready()
-                stop.wait()
+                _replace_dead_workers(server, stop)
             finally:
                 _stop(server, stop, patience_s=settings.timeout_s + GRACE_S)
     finally:
@@ -120,6 +122,20 @@ def _wait_until_ready(address: tuple[str, int], stop: threading.Event) -> bool:
             raise Failure("the server process ended before it was ready; the reason is above.")
         stop.wait(0.05)
     return False
+
+
+def _replace_dead_workers(server: Any, stop: threading.Event) -> None:
+    """Until asked to stop, have a worker that died replaced at once: BentoML's process manager looks every ten seconds.
+
+    The listening socket is this process's, so connections made meanwhile wait for the new worker.
+    """
+    while not stop.wait(WATCH_S):
+        try:
+            dead = os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)  # leaves the rest to the manager
+        except ChildProcessError:  # it has none at this moment
+            continue
+        if dead is not None:
+            server.arbiter.loop.add_callback(server.arbiter.manage_watchers)
 
 
 def _is_ready(address: tuple[str, int]) -> bool:

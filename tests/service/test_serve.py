@@ -137,11 +137,13 @@ def test_concurrent_requests_share_batches(running: Served) -> None:
     assert batches < 17
 
 
-def test_a_fault_of_the_model_is_500_and_the_next_request_works(running: Served) -> None:
+
+def test_a_fault_of_the_model_costs_one_text_and_the_next_request_works(running: Served) -> None:
     for poison in ("broken", "nan"):
-        response = running.classify(["good", poison])
-        message = problem(response, 500, "internal_error")
+        message = problem(running.classify(poison), 500, "internal_error")
         assert "onnx" not in message.lower()
+        fine, failed = running.classify(["good", poison]).json()["results"]
+        assert ("label" in fine, list(failed)) == (True, ["error"])
         assert running.classify("good").status_code == 200
         assert httpx.get(f"{running.url}/readyz").status_code == 200
 
@@ -248,6 +250,25 @@ def test_a_second_signal_ends_at_once(words: Path) -> None:
         assert err == "robal: the server was stopped before everything it had accepted was answered.\n"
         with pytest.raises(httpx.TransportError):
             answer.result()
+
+
+@pytest.mark.slow
+def test_a_killed_worker_is_replaced_and_new_connections_wait_for_it(words: Path) -> None:
+    with serving(words) as served:
+        for _ in range(2):
+            before = served.worker
+            before.kill()
+            psutil.wait_procs([before], timeout=20)
+            answer = served.classify("good")  # the listening socket is the supervisor's
+            assert answer.status_code in (200, 503), "503: the new worker is loading the model"
+            deadline = time.monotonic() + 30
+            while httpx.get(f"{served.url}/readyz").status_code != 200:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            assert served.classify("good").status_code == 200
+            assert served.worker.pid != before.pid
+        code, _, err = served.stop()
+        assert (code, err) == (0, "")
 
 
 @pytest.mark.slow
