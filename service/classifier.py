@@ -75,7 +75,14 @@ def load_model(settings: Settings) -> Model:
     precision = manifest.resolve(settings.precision)
 
     def make_engine() -> Engine:
-        engine = OnnxEngine(settings.bundle, manifest, precision=precision, threads=threads, instances=instances)
+        engine = OnnxEngine(
+            settings.bundle,
+            manifest,
+            precision=precision,
+            threads=threads,
+            instances=instances,
+            provider=settings.provider or "cpu",
+        )
         check_probe(engine, manifest.graph(precision), settings.bundle)
         return engine
 
@@ -204,6 +211,7 @@ class Classifier:
             labels=list(manifest.labels),
             max_length=manifest.max_length,
             precision=self.model.precision,
+            provider=self._settings.provider or "cpu",
             parameters=manifest.parameters,
             unique_parameters=manifest.unique_parameters,
             bundle=BundleInfo(format_version=manifest.format_version, size_bytes=graph.size_bytes),

@@ -11,6 +11,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from contract.manifest import Manifest, load_manifest
+from service.engine import check_provider
 from service.settings import PREFIX, Settings, available_cpus
 from service.supervisor import free_address, serve
 
@@ -38,8 +39,8 @@ def plan_command(
 ) -> None:
     """Measure how a bundle runs best on this machine, and remember it beside the bundle.
 
-    Tries threads and instances with every precision, interleaved; a minute or two. `robal serve` then uses the best for
-    the goal, unless --threads or --instances say otherwise, or the machine is another one.
+    Tries threads, instances and providers with every precision, interleaved; a minute or two. `robal serve` then uses
+    the best for the goal, unless --threads, --instances or --provider say otherwise, or the machine is another one.
 
     Example: [bold]robal plan bundles/spam --goal latency[/bold]
     """
@@ -56,10 +57,11 @@ def plan_command(
         )
     save_plan(bundle, measured, cpus=cpus, goal=goal)
     best = {choose(measured, way.precision, goal) for way in measured}
-    table = Table("precision", "instances", "threads each", "lone text, ms", "texts/s, mixed lengths", "")
+    table = Table("precision", "provider", "instances", "threads each", "lone text, ms", "texts/s, mixed lengths", "")
     for way in measured:
         table.add_row(
             way.precision,
+            way.provider,
             str(way.instances),
             str(way.threads),
             f"{way.lone_ms:.1f}",
@@ -77,7 +79,8 @@ def with_plan(settings: Settings, manifest: Manifest) -> Settings:
     plan = planned(settings.bundle, precision=precision, cpus=available_cpus())
     if plan is None:
         return settings
-    return settings.model_copy(update={"threads": plan.threads, "instances": plan.instances})
+    found = {"threads": plan.threads, "instances": plan.instances, "provider": plan.provider}
+    return settings.model_copy(update=found)
 
 
 @app.command("serve")
@@ -86,6 +89,7 @@ def serve_command(
     host: Annotated[str, typer.Option(help="Address to listen on; 0.0.0.0 means all of this machine's.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="Port to listen on; 0 takes a free one.", min=0, max=65535)] = 3000,
     precision: Annotated[str, _option("precision")] = _default("precision"),
+    provider: Annotated[str | None, _option("provider")] = _default("provider"),
     threads: Annotated[int | None, _option("threads", 1)] = _default("threads"),
     instances: Annotated[int | None, _option("instances", 1)] = _default("instances"),
     max_batch_tokens: Annotated[int, _option("max_batch_tokens", 1)] = _default("max_batch_tokens"),
@@ -115,6 +119,7 @@ def serve_command(
     settings = Settings(
         bundle=bundle.absolute(),
         precision=precision,
+        provider=provider,
         threads=threads,
         instances=instances,
         max_batch_tokens=max_batch_tokens,
@@ -131,7 +136,9 @@ def serve_command(
     with Console(stderr=True).status("checking the bundle") as status:
         manifest = load_manifest(bundle, verify=verify)
         settings.check(manifest)
-        if threads is None and instances is None:
+        if provider is not None:
+            check_provider(provider)
+        if threads is None and instances is None and provider is None:
             settings = with_plan(settings, manifest)
         address = free_address(host, port)
         status.update(f"loading {manifest.name}")

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from contract.encoding import EncodedText, padded
-from contract.errors import BundleError, EngineFailure, listing
+from contract.errors import BundleError, EngineFailure, UsageError, listing
 from contract.machine import processor
 from contract.manifest import Graph, Manifest
 
@@ -35,6 +35,10 @@ MAX_PROBE_DIFFERENCE = 0.5
 """As the limit of 8-bit logits at the export: a graph that saturates is beyond 1, rounding is far below."""
 SMALLEST_SPREAD = 1e-3
 """Of logits, for models that give all texts the same."""
+
+
+PROVIDERS = {"cpu": "CPUExecutionProvider", "openvino": "OpenVINOExecutionProvider", "cuda": "CUDAExecutionProvider"}
+"""What can compute a graph, by our name for it: onnxruntime's names. All but the first come with other wheels of it."""
 
 
 class Engine(Protocol):
@@ -132,8 +136,24 @@ def session_options(threads: int) -> ort.SessionOptions:
     return options
 
 
+def available_providers() -> list[str]:
+    """Our names of the providers in the installed onnxruntime."""
+    import onnxruntime as ort  # see session_options
+
+    have = ort.get_available_providers()
+    return [name for name, theirs in PROVIDERS.items() if theirs in have]
+
+
+def check_provider(provider: str) -> None:
+    """Raise UsageError if the installed onnxruntime does not have it."""
+    if provider not in (have := available_providers()):
+        wheel = {"openvino": "onnxruntime-openvino", "cuda": "onnxruntime-gpu"}.get(provider)
+        remedy = f"put the package {wheel} in the place of onnxruntime, or " if wheel else ""
+        raise UsageError(f"--provider {provider}: this onnxruntime has {listing(have)}; {remedy}give one of these.")
+
+
 class OnnxEngine:
-    """One onnxruntime session on the CPU, shared by all instances, so that the weights are in memory once.
+    """One onnxruntime session, shared by all instances, so that the weights are in memory once.
 
     Args:
         folder: the bundle.
@@ -141,19 +161,34 @@ class OnnxEngine:
         precision: which of its graphs.
         threads: threads of one call, at least 1.
         instances: calls that may run at once, at least 1.
+        provider: one of ``PROVIDERS``; operators that it does not know are computed by the CPU's.
 
     Raises:
         BundleError: no such precision, a file that onnxruntime cannot load, or tensors that are not the manifest's.
+        UsageError: the installed onnxruntime lacks the provider, or it does not start on this machine.
     """
 
-    def __init__(self, folder: Path, manifest: Manifest, *, precision: str, threads: int, instances: int = 1) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        manifest: Manifest,
+        *,
+        precision: str,
+        threads: int,
+        instances: int = 1,
+        provider: str = "cpu",
+    ) -> None:
         import onnxruntime as ort  # see session_options
 
+        check_provider(provider)
         path = folder / manifest.graph(precision).file
+        names = list(dict.fromkeys((PROVIDERS[provider], PROVIDERS["cpu"])))
         try:
-            session = ort.InferenceSession(str(path), session_options(threads), providers=["CPUExecutionProvider"])
+            session = ort.InferenceSession(str(path), session_options(threads), providers=names)
         except Exception as error:  # onnxruntime's exceptions have no common public base
             raise BundleError(f"{path} cannot be loaded by onnxruntime {ort.__version__} ({error}).") from error
+        if names[0] not in session.get_providers():  # it only warns, and goes on with what it has
+            raise UsageError(f"--provider {provider} does not start on this machine; check its driver and libraries.")
         inputs = {tensor.name: tensor for tensor in session.get_inputs()}
         outputs = [tensor.name for tensor in session.get_outputs()]
         if known := inputs.keys() - {"input_ids", "attention_mask", "token_type_ids"}:

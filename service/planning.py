@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -25,7 +24,7 @@ from contract.errors import BundleError
 from contract.machine import processor
 from contract.manifest import load_manifest, load_text_encoder
 from contract.storage import read_json, write_json
-from service.engine import OnnxEngine
+from service.engine import OnnxEngine, available_providers
 
 logger = logging.getLogger("robal.service")
 
@@ -46,6 +45,7 @@ class Measured:
     precision: str
     threads: int
     instances: int
+    provider: str = "cpu"
     lone_ms: float
     """Median time of a lone short text."""
     texts_per_s: float
@@ -64,7 +64,7 @@ def measure(
     rounds: int,
     advance: Callable[[str, int, int], None] = lambda *_: None,
 ) -> list[Measured]:
-    """Measure every precision of a bundle in every layout, interleaved.
+    """Measure every precision of a bundle in every layout with every provider, interleaved.
 
     Args:
         folder: the bundle.
@@ -79,14 +79,22 @@ def measure(
     lengths = random.lognormal(np.log(MEAN_TOKENS) - SIGMA**2 / 2, SIGMA, TEXTS).clip(3, limit).astype(int).tolist()
     mixed, lone = _texts(random, lengths, words), _texts(random, [min(LONE_TOKENS, limit)], words)
     batches = [mixed[at : at + BATCH_TEXTS] for at in range(0, TEXTS, BATCH_TEXTS)]
-    ways = [(graph.precision, *layout) for graph in manifest.graphs for layout in layouts(cpus)]
-    seconds: dict[tuple[str, int, int], list[tuple[float, float]]] = {way: [] for way in ways}
+    ways = [
+        (graph.precision, provider, *layout)
+        for graph in manifest.graphs
+        for provider in available_providers()
+        for layout in layouts(cpus)
+    ]
+    seconds: dict[tuple[str, str, int, int], list[tuple[float, float]]] = {way: [] for way in ways}
     steps = (rounds + 1) * len(ways)
     for number in range(rounds + 1):
         for place, way in enumerate(ways if number % 2 else reversed(ways)):
-            precision, threads, instances = way
-            advance(f"{precision}, {instances} x {threads} threads", number * len(ways) + place, steps)
-            engine = OnnxEngine(folder, manifest, precision=precision, threads=threads, instances=instances)
+            precision, provider, threads, instances = way
+            what = f"{precision} on {provider}, {instances} x {threads} threads"
+            advance(what, number * len(ways) + place, steps)
+            engine = OnnxEngine(
+                folder, manifest, precision=precision, threads=threads, instances=instances, provider=provider
+            )
             engine.run(lone)
             alone = min(_timed(engine.run, lone) for _ in range(3))
             with ThreadPoolExecutor(instances) as pool:
@@ -96,13 +104,14 @@ def measure(
                 seconds[way].append((alone, together))
     return [
         Measured(
-            precision=precision,
-            threads=threads,
-            instances=instances,
-            lone_ms=1e3 * statistics.median(alone for alone, _ in seconds[precision, threads, instances]),
-            texts_per_s=TEXTS / statistics.median(together for _, together in seconds[precision, threads, instances]),
+            precision=way[0],
+            provider=way[1],
+            threads=way[2],
+            instances=way[3],
+            lone_ms=1e3 * statistics.median(alone for alone, _ in seconds[way]),
+            texts_per_s=TEXTS / statistics.median(together for _, together in seconds[way]),
         )
-        for precision, threads, instances in ways
+        for way in ways
     ]
 
 
@@ -140,7 +149,14 @@ def planned(folder: Path, *, precision: str, cpus: int) -> Measured | None:
 
 
 def _machine(cpus: int) -> dict[str, Any]:
-    return {"processor": processor(), "cpus": cpus, "onnxruntime": version("onnxruntime")}
+    import onnxruntime  # here, because the supervising process imports this module and seldom has a plan
+
+    return {
+        "processor": processor(),
+        "cpus": cpus,
+        "onnxruntime": onnxruntime.__version__,
+        "providers": available_providers(),
+    }
 
 
 def _texts(random: np.random.Generator, lengths: Sequence[int], words: int) -> list[EncodedText]:

@@ -188,6 +188,7 @@ class Info(_Answer):
     labels: list[str]
     max_length: int = Field(description="Most tokens of a text, special tokens included; the rest is cut.")
     precision: str
+    provider: str = Field(description="What computes: cpu, openvino or cuda.")
     parameters: int = Field(description="Parameters, counted once for each time a layer uses them.")
     unique_parameters: int = Field(description="Parameters that are stored.")
     bundle: BundleInfo

@@ -41,6 +41,9 @@ class Settings(BaseModel):
     """Folder made by `robal export`."""
     precision: str = "auto"
     """Which of the bundle's graphs to serve: fp32, int8, or auto, which takes int8 where its accuracy was checked."""
+    provider: str | None = None
+    """What computes: cpu, or openvino or cuda where such an onnxruntime is installed. Default: what `robal plan` found;
+    else cpu."""
     threads: int | None = Field(None, ge=1)
     """Threads of one engine call. Default: what `robal plan` found; else the processors that this process may use,
     divided by --instances."""

@@ -115,6 +115,25 @@ def test_a_rank_that_fails_ends_all(store: Store, tmp_path: Path) -> None:
     assert "a folder of other things" in output
 
 
+@pytest.mark.slow
+def test_a_rank_that_dies_later_ends_all_and_the_run_goes_on_from_its_checkpoint(store: Store, tmp_path: Path) -> None:
+    """B53: nobody waits for a rank that is gone."""
+    out = tmp_path / "out"
+    options = ("--steps", "100", "--batch-size", "3", "--save-steps", "2")
+    process = launch(store, out, *options, ranks=2)
+    until = time.monotonic() + 200
+    while not RunFolder(out).steps() and process.poll() is None and time.monotonic() < until:
+        time.sleep(0.01)
+    ranks = {int(child.environ()["RANK"]): child for child in psutil.Process(process.pid).children(recursive=True)}
+    ranks[1].kill()
+    output, _ = process.communicate(timeout=200)
+    assert process.returncode != 0, output
+    assert not any(child.is_running() for child in ranks.values())
+    saved = max(RunFolder(out).steps())
+    finish(launch(store, out, "--steps", "100", *options[2:], "--resume", ranks=1))
+    assert [line["step"] for line in metrics(out)][-1] == 100 > saved
+
+
 def test_a_model_cannot_be_sliced_over_one_process() -> None:
     config = preset("mini-bert")
     with pytest.raises(UsageError, match="torchrun --nproc-per-node"):

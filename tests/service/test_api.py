@@ -299,6 +299,7 @@ def test_info_tells_the_model_and_every_limit(client: Client, words: Path) -> No
         "labels": ["negative", "positive"],
         "max_length": 16,
         "precision": "fp32",
+        "provider": "cpu",
         "parameters": 60,
         "unique_parameters": 60,
         "bundle": {"format_version": 1, "size_bytes": (words / "model.onnx").stat().st_size},

@@ -2,13 +2,16 @@
 
 import json
 import shutil
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from contract.errors import BundleError
+from contract.errors import BundleError, UsageError
 from contract.manifest import load_manifest
 from service.cli import with_plan
+from service.engine import PROVIDERS, OnnxEngine, check_provider
 from service.planning import Measured, choose, layouts, measure, planned, save_plan
 from service.settings import Settings, available_cpus
 from tests.tiny import tiny_bundle
@@ -52,6 +55,27 @@ def test_a_plan_is_used_on_its_machine_only_and_flags_win(words: Path, tmp_path:
     settings = with_plan(Settings(bundle=bundle), manifest)
     assert settings.layout(cpus) == (1, 2)
     assert Settings(bundle=bundle, threads=3).layout(cpus) == (3, 1)
+
+
+def test_a_provider_that_is_not_installed_is_one_sentence(words: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(
+        UsageError, match=r"--provider cuda: this onnxruntime has 'cpu'; put the package onnxruntime-gpu"
+    ):
+        OnnxEngine(words, load_manifest(words), precision="fp32", threads=1, provider="cuda")
+    with pytest.raises(UsageError, match=r"--provider gpu: this onnxruntime has 'cpu'; give one of these"):
+        check_provider("gpu")
+    monkeypatch.setattr("onnxruntime.get_available_providers", lambda: [*PROVIDERS.values()])
+    with warnings.catch_warnings(), pytest.raises(UsageError, match="--provider cuda does not start on this"):
+        warnings.simplefilter("ignore")  # onnxruntime's own word on it
+        OnnxEngine(words, load_manifest(words), precision="fp32", threads=1, provider="cuda")
+
+
+def test_the_plans_provider_is_served(words: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(words, bundle)
+    faster = replace(WAYS[0], provider="openvino", texts_per_s=90.0)
+    save_plan(bundle, [*WAYS, faster], cpus=available_cpus(), goal="throughput")
+    assert with_plan(Settings(bundle=bundle), load_manifest(bundle)).provider == "openvino"
 
 
 def test_a_damaged_plan_is_one_sentence(words: Path, tmp_path: Path) -> None:

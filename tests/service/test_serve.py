@@ -137,7 +137,6 @@ def test_concurrent_requests_share_batches(running: Served) -> None:
     assert batches < 17
 
 
-
 def test_a_fault_of_the_model_costs_one_text_and_the_next_request_works(running: Served) -> None:
     for poison in ("broken", "nan"):
         message = problem(running.classify(poison), 500, "internal_error")
