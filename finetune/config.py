@@ -68,6 +68,33 @@ class TrainingConfig:
     """Evaluations without a better result after which training stops; 0 never stops early."""
     metric: str | None = None
     """What the best checkpoint is chosen by. Chosen: macro_f1, micro_f1 or spearman, by task."""
+    layer_decay: float = 1.0
+    """Factor of the learning rate from each layer to the one below it; 1 is off, 0.9 to 0.95 usual (Clark et al. 2020,
+    https://arxiv.org/abs/2003.10555). Refused where layers are shared."""
+    reinit_layers: int = 0
+    """Top layers that are drawn anew (Zhang et al. 2021, https://arxiv.org/abs/2006.05987)."""
+    freeze_layers: int = 0
+    """Lowest layers that stay as they are, the embeddings with them (Lee et al. 2019,
+    https://arxiv.org/abs/1911.03090): faster, and enough for many tasks."""
+    label_smoothing: float = 0.0
+    """Share of the target that is spread over all classes (Szegedy et al. 2016, https://arxiv.org/abs/1512.00567)."""
+    r_drop: float = 0.0
+    """Weight of the distance of two passes with different dropout (Liang et al. 2021,
+    https://arxiv.org/abs/2106.14448: 0.5 to 5). Doubles the work of a step."""
+    ema_decay: float = 0.0
+    """Weight of the past in the averaged weights that are evaluated and kept; 0 is off, 0.99 to 0.999 usual (Polyak and
+    Juditsky 1992)."""
+    class_weights: Literal["none", "balanced"] = "none"
+    """Whether rare classes count as much as frequent ones. Helps macro F1, costs calibration."""
+    focal_gamma: float = 0.0
+    """How much less rows count that are right already (Lin et al. 2017, https://arxiv.org/abs/1708.02002: 2)."""
+    seeds: int = 1
+    """Runs with seed, seed + 1, ...; the best on dev is kept. Small sets differ by points between seeds (Dodge et al.
+    2020, https://arxiv.org/abs/2002.06305)."""
+    retries: int = 1
+    """Runs at a third of the learning rate, with another seed, when one learned nothing. 0 never tries again."""
+    save_minutes: float = 5.0
+    """Between two saves of the state that --resume goes on from; it is saved after each evaluation too."""
     seed: int = 0
     """Decides the split, new weights, order of rows and dropout."""
     dtype: Literal["auto", "fp32", "bf16"] = "auto"
@@ -78,7 +105,7 @@ class TrainingConfig:
             if not holds:
                 raise UsageError(f"--{name.replace('_', '-')} is {getattr(self, name)!r}; {expected}.")
 
-        for name in ("epochs", "batch_size", "accumulate", "evals_per_epoch"):
+        for name in ("epochs", "batch_size", "accumulate", "evals_per_epoch", "seeds"):
             value = getattr(self, name)
             require(value is None or value >= 1, name, "a whole number of at least 1 was expected")
         require(self.task in TASKS, "task", f"one of {', '.join(TASKS)} was expected")
@@ -97,6 +124,22 @@ class TrainingConfig:
         require(self.patience >= 0, "patience", "a whole number of at least 0 was expected")
         require(0 <= self.seed < 2**32, "seed", "a whole number from 0 to 4294967295 was expected")
         require(self.dtype in ("auto", "fp32", "bf16"), "dtype", "auto, fp32 or bf16 was expected")
+        for name in ("reinit_layers", "freeze_layers", "retries"):
+            require(getattr(self, name) >= 0, name, "a whole number of at least 0 was expected")
+        for name in ("r_drop", "focal_gamma", "save_minutes"):
+            require(getattr(self, name) >= 0, name, "a number of at least 0 was expected")
+        for name in ("label_smoothing", "ema_decay"):
+            require(0 <= getattr(self, name) < 1, name, "a number from 0 up to 1 was expected")
+        require(0 < self.layer_decay <= 1, "layer_decay", "a factor over 0 and up to 1 was expected")
+        require(self.class_weights in ("none", "balanced"), "class_weights", "none or balanced was expected")
+        require(
+            not (self.focal_gamma and self.label_smoothing),
+            "focal_gamma",
+            "either it or --label-smoothing was expected: one trusts the labels more, the other less",
+        )
+        if self.task == "regression":
+            for name, off in (("class_weights", "none"), ("focal_gamma", 0), ("label_smoothing", 0), ("r_drop", 0)):
+                require(getattr(self, name) == off, name, "--task regression has no classes; leave it out")
         known = METRICS[self.problem_type]
         require(self.metric is None or self.metric in known, "metric", f"one of {', '.join(known)} was expected")
 

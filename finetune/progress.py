@@ -13,7 +13,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.progress import TaskProgressColumn as Percent
 
 if TYPE_CHECKING:  # for the annotations only: prediction with a bundle shows progress without importing torch
-    from finetune.loop import Evaluation, Step
+    from finetune.events import Evaluation, Step
 
 SMOOTHING = 0.95
 """Weight of the past in the shown loss."""

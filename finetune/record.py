@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import platform
 import shlex
 import sys
@@ -10,10 +11,11 @@ from importlib.metadata import version
 from typing import Any
 
 import torch
+from tokenizers import Tokenizer
 
 from encoders.precision import Precision
 from finetune.config import TrainingConfig
-from finetune.loop import Evaluation, Progress
+from finetune.events import Evaluation, Progress
 from finetune.start import Start
 from labelled.reader import DataOptions
 
@@ -69,4 +71,20 @@ def run_record(
             | {"python": platform.python_version()},
         },
         "metrics": {"dev": best.figures, "step": best.step, "chosen_by": config.metric} if best else {},
+    }
+
+
+def run_identity(start: Start, config: TrainingConfig, tokenizer: Tokenizer) -> dict[str, object]:
+    """What must be equal for a run to go on where another one stopped; ``save_minutes`` is free."""
+    inputs = start.inputs
+    return {
+        **{
+            f"--{name.replace('_', '-')}": value for name, value in config.as_record().items() if name != "save_minutes"
+        },
+        "--model": start.source,
+        "training file": inputs.train_file.fingerprint()["sha256"],
+        "dev file": inputs.dev_file.fingerprint()["sha256"] if inputs.dev_file else None,
+        "number of training rows": len(inputs.train),
+        "set of classes": list(inputs.labels.names),
+        "tokenizer": hashlib.sha256(tokenizer.to_str().encode()).hexdigest(),
     }

@@ -9,19 +9,27 @@ from typing import Any
 import torch
 
 from contract.encoding import TextEncoder
-from contract.errors import Interrupted
-from contract.storage import write_json
-from encoders.checkpoint import FORMAT, save_checkpoint
+from contract.errors import CheckpointError, Interrupted
+from contract.storage import read_json, write_json
+from encoders.checkpoint import save_checkpoint
 from encoders.precision import Precision, choose_precision, training_device
-from encoders.training import MetricLog, count_parameters, seed_everything
+from encoders.signals import StopRequest
+from encoders.training import count_parameters
+from finetune.collapse import Collapsed
 from finetune.config import TrainingConfig
+from finetune.events import Figures, Progress
 from finetune.inputs import Inputs
-from finetune.loop import Evaluation, Figures, Progress, Step, train
+from finetune.layers import freeze
+from finetune.loop import train
+from finetune.metric_log import Logged
 from finetune.progress import TrainingBar, counting, say
-from finetune.record import look_of, run_record
+from finetune.record import run_identity, run_record
+from finetune.resume import State, read_state, write_state
 from finetune.scorer import score_texts
 from finetune.start import Start
+from finetune.targets import state_path
 from finetune.torch_scorer import TorchScorer
+from finetune.tries import Tries, check_recipes, prepare
 from labelled.metrics import evaluate_logits
 from labelled.reader import DataOptions
 from labelled.rows import EncodedRows, encode_rows, targets_of
@@ -39,7 +47,13 @@ class Finished:
 
 
 def run_training(
-    start: Start, config: TrainingConfig, options: DataOptions, *, out: Path, log: Path | None = None
+    start: Start,
+    config: TrainingConfig,
+    options: DataOptions,
+    *,
+    out: Path,
+    log: Path | None = None,
+    resume: bool = False,
 ) -> Finished:
     """Train and keep the best checkpoint in ``out``, whole at every moment.
 
@@ -49,11 +63,12 @@ def run_training(
         options: how the data was read, for the record.
         out: the checkpoint folder; see ``check_checkpoint``.
         log: JSON lines of every step and evaluation; None writes none.
+        resume: go on with the run whose state lies beside ``out``, if one does.
 
     Raises:
         Interrupted: Ctrl-C; the message says what is on disk.
-        Failure: the loss is not finite.
-        UsageError: an option does not fit the model or the machine.
+        Failure: the loss is not finite, also at a lower learning rate.
+        UsageError: an option does not fit the model, the machine or the run to go on with.
     """
     model, inputs = start.model, start.inputs
     shape = model.config
@@ -66,12 +81,15 @@ def run_training(
     device = training_device()
     precision = choose_precision(config.dtype, device, shape.hidden_size)
     assert config.max_length, "the config is resolved"
+    assert config.metric, "the config is resolved"
+    assert config.epochs, "the config is resolved"
     encoder = TextEncoder(
         start.text_encoder.tokenizer,
         max_length=config.max_length,
         pad_token_id=shape.pad_token_id,
         type_vocab_size=shape.type_vocab_size,
     )
+    check_recipes(model, config)
     with counting("tokenising", len(inputs.train) + len(inputs.dev)) as advance:
         texts = encode_rows(encoder, inputs.train, advance)
         dev_texts = encode_rows(encoder, inputs.dev, advance)
@@ -81,77 +99,80 @@ def run_training(
 
     model.to(device)
     scorer = TorchScorer(model, encoder, name=start.source, precision=precision)
-    progress = Progress()
+    identity = run_identity(start, config, encoder.tokenizer)
+    saved = state_path(out)
+    state = read_state(saved, identity) if resume and saved.exists() else None
+    if state is None:
+        saved.unlink(missing_ok=True)
+    tries = Tries.restored(config, state)
+    if state is not None:
+        say(f"going on after step {state['progress']['steps']} of the run in {saved}")
+    initial = {name: tensor.clone() for name, tensor in model.state_dict().items()} if tries.may_repeat else {}
 
     def evaluate() -> Figures:
         if not dev.texts:
             return {}
         return evaluate_logits(score_texts(scorer, dev.texts), dev.targets, scorer.labels, config.problem_type)
 
-    def record() -> dict[str, Any]:
-        return run_record(start, config, options, progress, device, precision)
+    def record(progress: Progress) -> dict[str, Any]:
+        made = run_record(start, tries.config, options, progress, device, precision)
+        return made | ({"seeds": tries.results} if config.seeds > 1 else {})
 
     def keep(progress: Progress) -> None:
-        save_checkpoint(out, model, encoder.tokenizer, max_length=encoder.max_length, record=record())
+        if tries.is_champion(progress):
+            save_checkpoint(out, model, encoder.tokenizer, max_length=encoder.max_length, record=record(progress))
 
-    assert config.metric, "the config is resolved"
-    assert config.epochs, "the config is resolved"
-    # generators advance with the drawing of weights; dropout must not depend on where the weights came from
-    seed_everything(config.seed)
+    def save(state: State) -> None:
+        write_state(saved, state | {"identity": identity, "tries": tries.state()})
+
+    progress = Progress()
     try:
-        with TrainingBar(config.metric, config.epochs) as bar, _Logged(bar, log) as watch:
-            train(
-                model,
-                rows,
-                config,
-                precision=precision,
-                evaluate=evaluate,
-                keep=keep,
-                watch=watch,
-                progress=progress,
-            )
+        with TrainingBar(config.metric, config.epochs) as bar, StopRequest() as request:
+            while True:
+                if state is None:
+                    prepare(model, tries.config, initial if tries.repeats else None, from_scratch=start.from_scratch)
+                else:
+                    freeze(model, config.freeze_layers)
+                after = state["progress"]["steps"] if state else 0
+                try:
+                    with Logged(bar, tries.log_path(log), after) as watch:
+                        train(
+                            model,
+                            rows,
+                            tries.config,
+                            precision=precision,
+                            evaluate=evaluate,
+                            keep=keep,
+                            watch=watch,
+                            progress=progress,
+                            save=save,
+                            resume=state,
+                            stopping=lambda: request.made,
+                        )
+                except Collapsed as collapse:
+                    if not tries.config.retries:
+                        raise
+                    tries.lower()
+                    say(
+                        f"{collapse} Trying once more with --learning-rate {tries.config.learning_rate:.2g} and --seed "
+                        f"{tries.config.seed}."
+                    )
+                else:
+                    tries.finish(progress)
+                    if not tries.next_seed():
+                        break
+                    say(f"{tries.summary(config.metric)}; now --seed {tries.config.seed}")
+                state, progress = None, Progress()
     except KeyboardInterrupt:
-        raise Interrupted(_interrupted(progress, config.metric, out)) from None
-    write_json(out / "robal.json", {"format": FORMAT} | record())
-    return Finished(progress=progress, config=config, labels=inputs.labels.names, notes=_notes(inputs, rows, progress))
-
-
-class _Logged:
-    """Passes on what happens and writes it down as JSON lines."""
-
-    def __init__(self, watch: TrainingBar, path: Path | None) -> None:
-        self._watch = watch
-        if path is not None:
-            path.unlink(missing_ok=True)
-        self._log = MetricLog(path) if path is not None else None
-
-    def __enter__(self) -> _Logged:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._log is not None:
-            self._log.close()
-
-    def stepped(self, step: Step) -> None:
-        """See ``loop.Watch``."""
-        self._watch.stepped(step)
-        if self._log is not None:
-            self._log.write(
-                step=step.number,
-                epoch=step.epoch,
-                loss=step.loss,
-                learning_rate=step.learning_rate,
-                gradient_norm=step.gradient_norm,
-                rows=step.rows,
-                tokens=step.tokens,
-                seconds=round(step.seconds, 6),
-            )
-
-    def evaluated(self, evaluation: Evaluation) -> None:
-        """See ``loop.Watch``."""
-        self._watch.evaluated(evaluation)
-        if self._log is not None:
-            self._log.write(**look_of(evaluation))
+        raise Interrupted(_interrupted(progress, config.metric, out, saved)) from None
+    champion = tries.champion
+    whole = read_json(out / "robal.json", CheckpointError)
+    write_json(out / "robal.json", whole | record(champion) | {"created": whole["created"]})
+    saved.unlink(missing_ok=True)
+    notes = _notes(inputs, champion)
+    if config.seeds > 1:
+        notes = (*notes, tries.summary(config.metric))
+    return Finished(progress=champion, config=tries.config, labels=inputs.labels.names, notes=notes)
 
 
 def _introduce(
@@ -181,22 +202,24 @@ def _introduce(
     )
 
 
-def _notes(inputs: Inputs, rows: EncodedRows, progress: Progress) -> tuple[str, ...]:
+def _notes(inputs: Inputs, progress: Progress) -> tuple[str, ...]:
     notes = []
     figures = progress.best.figures if progress.best else {}
     if figures.get("predicted_classes") == 1 and len(inputs.labels.names) > 1:
         notes.append(
-            "The model gives every dev text the same class: it has not learned. Try a learning rate three times lower, "
-            "more epochs or another --seed."
+            "The model gives every dev text the same class: it has not learned. Try another --learning-rate, more "
+            "epochs or another --seed."
         )
     if not figures:
         notes.append("There were no dev rows: the checkpoint is that of the last epoch and has no figures.")
     return tuple(notes)
 
 
-def _interrupted(progress: Progress, metric: str, out: Path) -> str:
+def _interrupted(progress: Progress, metric: str, out: Path, saved: Path) -> str:
     at = f"interrupted after {progress.steps} steps"
     if progress.best is None:
-        return f"{at}, before the first evaluation: no checkpoint was written, {out} is as it was before."
-    figure = f" (dev {metric} {progress.best.figures[metric]:.4f})" if progress.best.figures else ""
-    return f"{at}; {out} holds the best checkpoint so far, that of step {progress.best.step}{figure}."
+        kept = f"{at}, before the first evaluation: no checkpoint was written, {out} is as it was before"
+    else:
+        figure = f" (dev {metric} {progress.best.figures[metric]:.4f})" if progress.best.figures else ""
+        kept = f"{at}; {out} holds the best checkpoint so far, that of step {progress.best.step}{figure}"
+    return f"{kept}. The same command with --resume goes on." if saved.exists() else f"{kept}."

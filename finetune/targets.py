@@ -9,13 +9,27 @@ from contract.errors import UsageError
 from contract.storage import recover_folder
 
 
-def check_checkpoint(folder: Path, *, overwrite: bool) -> None:
+def state_path(out: Path) -> Path:
+    """Where the state of an unfinished run lies that writes its checkpoint to ``out``."""
+    out = out.absolute()
+    return out.with_name(f"{out.name}.resume")
+
+
+def check_checkpoint(folder: Path, *, overwrite: bool, resume: bool = False) -> None:
     """Make sure that a checkpoint may be and can be written to a folder.
 
     Raises:
-        UsageError: it is a file, holds a checkpoint and ``overwrite`` is off, holds anything else, or is not writable.
+        UsageError: it is a file, holds a checkpoint and ``overwrite`` is off, holds anything else, or is not writable;
+            or a run that writes there was interrupted and neither ``resume`` nor ``overwrite`` is on.
     """
     recover_folder(folder)
+    interrupted = state_path(folder)
+    if interrupted.exists():
+        if not (resume or overwrite):
+            raise UsageError(
+                f"{interrupted} is an interrupted run; pass --resume to go on, or --overwrite to start anew."
+            )
+        overwrite = True
     if folder.exists() and not folder.is_dir():
         raise UsageError(f"--out {folder} is a file; a folder was expected.")
     if folder.is_dir() and any(folder.iterdir()):

@@ -13,7 +13,8 @@ from contract.errors import Failure
 from encoders.heads import SequenceClassifier
 from finetune.batches import epoch_batches
 from finetune.config import TrainingConfig
-from finetune.loop import Evaluation, Figures, Progress, Step, train
+from finetune.events import Evaluation, Figures, Progress, Step
+from finetune.loop import train
 from finetune.losses import summed_loss
 from labelled.labels import LabelSet
 from labelled.reader import Row

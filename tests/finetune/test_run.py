@@ -234,3 +234,24 @@ def test_an_interrupted_run_says_what_is_on_disk(
         assert "no checkpoint was written" in str(caught.value)
         assert not (tmp_path / "out").exists()
     assert not list(tmp_path.glob(".*")), "nothing half-written is left"
+
+
+def test_a_run_that_learned_nothing_is_tried_again_at_a_third_of_the_rate(
+    write: Write, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("finetune.loop.FEWEST_STEPS", 1)
+    go(write("train.csv", CSV), "mini-bert", tmp_path / "out", learning_rate=3e-8, seed=4)
+    record = json.loads((tmp_path / "out" / "robal.json").read_text())["training"]["config"]
+    assert (record["learning_rate"], record["seed"]) == (pytest.approx(1e-8), 5)
+    assert "Trying once more with --learning-rate 1e-08 and --seed 5" in capsys.readouterr().err
+
+
+def test_the_best_of_several_seeds_is_kept(write: Write, tmp_path: Path) -> None:
+    finished = go(write("train.csv", CSV), "mini-bert", tmp_path / "out", seeds=3, metric="loss", epochs=2)
+    record = json.loads((tmp_path / "out" / "robal.json").read_text())
+    figures = [result["loss"] for result in record["seeds"]]
+    assert [result["seed"] for result in record["seeds"]] == [0, 1, 2]
+    assert len(set(figures)) > 1, "the seeds must differ for the choice to mean anything"
+    assert record["metrics"]["dev"]["loss"] == min(figures)
+    assert record["seed"] == record["seeds"][figures.index(min(figures))]["seed"]
+    assert any("of 3 seeds" in note for note in finished.notes)

@@ -1,0 +1,155 @@
+"""``robal evaluate`` and ``robal predict``."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+# torch, scikit-learn and onnxruntime are imported inside the commands: they take seconds, and --help needs none
+from contract.errors import Interrupted
+from finetune.options import (
+    DATA,
+    Delimiter,
+    Encoding,
+    LabelColumn,
+    LabelNames,
+    LabelSeparator,
+    NoHeader,
+    Overwrite,
+    PairColumn,
+    Precision,
+    Quoted,
+    SkipBadRows,
+    TextColumn,
+)
+from labelled.reader import DataOptions
+
+
+def evaluate(
+    model: Annotated[
+        Path, typer.Argument(help="A checkpoint or a bundle.", metavar="CHECKPOINT|BUNDLE", show_default=False)
+    ],
+    data: Annotated[Path, typer.Option(help="Labelled file.", rich_help_panel=DATA, show_default=False)],
+    as_json: Annotated[bool, typer.Option("--json", help="Print all figures as one JSON object.")] = False,
+    precision: Precision = "fp32",
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    label_column: LabelColumn = None,
+    no_header: NoHeader = False,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    quoted: Quoted = None,
+    label_separator: LabelSeparator = None,
+    label_names: LabelNames = None,
+    skip_bad_rows: SkipBadRows = False,
+) -> None:
+    """Score a checkpoint or a bundle on a labelled file.
+
+    A checkpoint runs in PyTorch, a bundle in onnxruntime; the texts and the figures are made by the same code. Labels
+    that were renamed in training are renamed here by themselves.
+
+        robal evaluate runs/spam --data test.csv
+
+        robal evaluate bundles/spam --data test.csv --json
+    """
+    from rich.console import Console
+
+    from contract.errors import DataError
+    from finetune.evaluate import evaluate_file
+    from finetune.progress import counting
+    from finetune.report import print_figures
+    from finetune.scorer import open_scorer
+    from labelled.labels import parse_renames
+
+    if not data.exists():
+        raise DataError(f"{data} does not exist.")
+    renames = parse_renames(label_names)
+    scorer = open_scorer(model, precision)
+    options = DataOptions(
+        text_column=text_column,
+        pair_column=pair_column,
+        label_column=label_column,
+        header=not no_header,
+        encoding=encoding,
+        delimiter=delimiter,
+        quoted=quoted,
+        label_separator=label_separator,
+        skip_bad_rows=skip_bad_rows,
+    )
+    with counting("scoring", None) as advance:
+        figures = evaluate_file(scorer, data, options, renames=renames, advance=advance)
+    if as_json:
+        typer.echo(json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False))
+        return
+    screen = Console(highlight=False)
+    print_figures(figures, scorer.labels, f"{model} on {data}", screen)
+    if figures["truncated_rows"]:
+        limit = scorer.text_encoder.max_length
+        screen.print(f"{figures['truncated_rows']} texts are longer than {limit} tokens and lost their end.")
+    if figures["data"]["skipped_rows"]:
+        screen.print(f"{figures['data']['skipped_rows']} rows could not be used and were left out.")
+
+
+def predict(
+    model: Annotated[
+        Path, typer.Argument(help="A checkpoint or a bundle.", metavar="CHECKPOINT|BUNDLE", show_default=False)
+    ],
+    data: Annotated[
+        Path, typer.Option(help="File of texts, with or without labels.", rich_help_panel=DATA, show_default=False)
+    ],
+    out: Annotated[
+        Path, typer.Option(help="File to write: .csv or .jsonl. It appears when it is complete.", show_default=False)
+    ],
+    all_scores: Annotated[
+        bool, typer.Option("--all-scores", help="Write the score of every class, not only of the best.")
+    ] = False,
+    overwrite: Overwrite = False,
+    precision: Precision = "fp32",
+    text_column: TextColumn = None,
+    pair_column: PairColumn = None,
+    no_header: NoHeader = False,
+    encoding: Encoding = "utf-8",
+    delimiter: Delimiter = None,
+    quoted: Quoted = None,
+    skip_bad_rows: SkipBadRows = False,
+) -> None:
+    """Label a file of texts with a checkpoint or a bundle.
+
+    Each line of the output has the row's number in the data file, the text, the label and its score.
+
+        robal predict runs/spam --data new.csv --out labelled.csv
+
+        robal predict bundles/spam --data lines.txt --no-header --out labelled.jsonl
+    """
+    from contract.errors import DataError
+    from finetune.predictions import count_rows, write_predictions
+    from finetune.progress import counting
+    from finetune.scorer import open_scorer
+    from finetune.targets import check_predictions
+
+    if not data.exists():
+        raise DataError(f"{data} does not exist.")
+    check_predictions(out, data, overwrite=overwrite)
+    options = DataOptions(
+        text_column=text_column,
+        pair_column=pair_column,
+        header=not no_header,
+        encoding=encoding,
+        delimiter=delimiter,
+        quoted=quoted,
+        skip_bad_rows=skip_bad_rows,
+    )
+    rows = count_rows(data, options)
+    scorer = open_scorer(model, precision)
+    try:
+        with counting("labelling", rows) as advance:
+            written = write_predictions(scorer, data, options, out, all_scores=all_scores, advance=advance)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; {out} was not written.") from None
+    typer.echo(
+        f"{out}: {written.rows} rows labelled, {written.skipped} left out, {written.truncated} cut to "
+        f"{scorer.text_encoder.max_length} tokens."
+    )
