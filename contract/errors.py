@@ -10,6 +10,7 @@ A message is one sentence or two that say which thing, what is wrong with it, wh
     |  |- BundleError                 an exported bundle
     |  |- MissingExtra                an optional dependency is not installed
     |  |- InvalidRequest              a request that does not fit the schema
+    |  |- Unauthorized                a request without a valid key
     |  |- TooLarge                    a request over a size limit
     |  `- TextTooLong                 a text over the token limit, with truncation off
     `- Failure (also RuntimeError)    the caller did nothing wrong
@@ -19,6 +20,7 @@ A message is one sentence or two that say which thing, what is wrong with it, wh
        |- DeadlineExceeded            the answer would have come too late
        |- Interrupted                 Ctrl-C
        `- EngineFailure               the model did not compute
+          `- EngineStuck              and did not come back
 """
 
 from __future__ import annotations
@@ -61,6 +63,10 @@ class InvalidRequest(UserError):
     def __init__(self, message: str, field: str | None = None) -> None:
         super().__init__(message)
         self.field = field
+
+
+class Unauthorized(UserError):
+    """A request has no valid key."""
 
 
 class TooLarge(InvalidRequest):
@@ -117,6 +123,7 @@ class Outcome:
 
 OUTCOMES: dict[type[BaseException], Outcome] = {
     UserError: Outcome(exit_code=2, http_status=400),
+    Unauthorized: Outcome(exit_code=2, http_status=401),
     TooLarge: Outcome(exit_code=2, http_status=413),
     TextTooLong: Outcome(exit_code=2, http_status=422),
     Failure: Outcome(exit_code=1, http_status=500),

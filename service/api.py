@@ -12,9 +12,10 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
-from contract.errors import Unavailable
+from contract.errors import Unauthorized, Unavailable
 from service.classifier import Classifier
 from service.front import Front
+from service.keys import Keys
 from service.metrics import MEDIA_TYPE, Metrics
 from service.openapi import CLASSIFY_ANSWER, CLASSIFY_BODY, DESCRIPTION, ERRORS, documented, openapi
 from service.schemas import TIMEOUT_HEADER, ClassifyResponse, Info, Status, parse_classify, parse_timeout
@@ -40,14 +41,21 @@ def build_api(settings: Settings | None = None, classifier: Classifier | None = 
         redoc_url=None,
         redirect_slashes=False,
     )
-    api.state.settings = settings
     api.state.classifier = classifier
+    if settings is not None:
+        configure(api, settings)
     api.state.metrics = Metrics()
     api.add_middleware(Front)
     api.add_exception_handler(HTTPException, _to_the_front)
     api.openapi = partial(openapi, api)  # type: ignore[method-assign]
     _add_routes(api)
     return api
+
+
+def configure(api: FastAPI, settings: Settings) -> None:
+    """Give an application its settings. Raises UsageError if the file of keys cannot be used."""
+    api.state.settings = settings
+    api.state.keys = Keys.read(settings.api_keys) if settings.api_keys else None
 
 
 async def _to_the_front(_: Request, error: Exception) -> NoReturn:
@@ -95,7 +103,7 @@ def _add_routes(api: FastAPI) -> None:
         operation_id="info",
         response_description="What is being served.",
         response_model=Info,
-        responses=documented(Unavailable),
+        responses=documented(Unauthorized, Unavailable),
     )
     async def info(request: Request) -> Response:
         return _json(_classifier(request).info())
@@ -128,7 +136,7 @@ def _add_routes(api: FastAPI) -> None:
         operation_id="metrics",
         response_description="Prometheus text format.",
         response_class=Response,
-        responses={200: {"content": {"text/plain": {}}}},
+        responses={200: {"content": {"text/plain": {}}}, **documented(Unauthorized)},
     )
     async def metrics(request: Request) -> Response:
         counters: Metrics = request.app.state.metrics

@@ -12,10 +12,10 @@ import re
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
-from contract.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unavailable, outcome
+from contract.errors import DeadlineExceeded, InvalidRequest, Overloaded, Unauthorized, Unavailable, outcome
 from service.schemas import ErrorDetail, ErrorResponse
 
-FOR_CLIENTS = (InvalidRequest, Overloaded, Unavailable, DeadlineExceeded)
+FOR_CLIENTS = (InvalidRequest, Unauthorized, Overloaded, Unavailable, DeadlineExceeded)
 """Errors whose message is written for clients; with their subclasses."""
 INTERNAL = "the service could not compute the answer; the log has the reason under this request id."
 _ROUTING = {
@@ -48,6 +48,8 @@ def error_response(error: BaseException, request_id: str) -> Response:
         field = error.field
     if isinstance(error, Overloaded):
         headers["retry-after"] = str(math.ceil(error.retry_after_s))
+    if isinstance(error, Unauthorized):
+        headers["www-authenticate"] = "Bearer"
     if isinstance(error, Unavailable):
         headers["retry-after"] = "1"
     detail = ErrorDetail(type=kind, message=message, field=field, request_id=request_id)

@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from contract.errors import DeadlineExceeded, Overloaded, RobalError, TooLarge
 from service.errors import error_response
+from service.keys import Keys
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -27,6 +28,13 @@ CLIENT_GONE = 499
 """Status in the metrics for requests whose client closed the connection first; nginx's number for it."""
 UNREAD_LIMIT_S = 10.0
 """How long the rest of a refused body is read and thrown away, so that the client gets to read the answer."""
+SECURITY_HEADERS = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'self'; style-src 'self' 'unsafe-inline'; "
+    "script-src 'self' 'unsafe-inline'; base-uri 'none'; frame-ancestors 'none'",
+}
+"""On every answer: a browser guesses no types, tells nobody whence it came, loads from here only and frames nothing."""
 _SANE_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 
 
@@ -50,7 +58,10 @@ class _Exchange:
         """Send a part of the answer; its head carries the request id."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            MutableHeaders(scope=message)["x-request-id"] = self.request_id
+            headers = MutableHeaders(scope=message)
+            headers["x-request-id"] = self.request_id
+            for name, value in SECURITY_HEADERS.items():
+                headers.setdefault(name, value)
         await self.send(message)
 
     async def read_body(self, limit: int) -> bytes:
@@ -90,7 +101,7 @@ class _Exchange:
 class Front:
     """ASGI middleware around all routes.
 
-    It expects ``scope["app"].state`` to hold ``settings`` and ``metrics`` (None before the service has started).
+    It expects ``scope["app"].state`` to hold ``settings``, ``metrics`` and ``keys`` (None: everybody may ask).
     """
 
     def __init__(self, app: ASGIApp) -> None:
@@ -131,6 +142,9 @@ class Front:
             await self._refuse(exchange, error)
 
     async def _respond(self, exchange: _Exchange, settings: Settings) -> None:
+        keys: Keys | None = exchange.scope["app"].state.keys
+        if keys is not None:
+            keys.check(exchange.scope["path"], Headers(scope=exchange.scope))
         works = exchange.scope["method"] == "POST"
         if works and self.in_progress > settings.max_requests:
             raise Overloaded(f"{settings.max_requests} requests are in progress already; try again in a moment.")

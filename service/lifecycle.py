@@ -14,6 +14,7 @@ import sys
 from fastapi import FastAPI
 
 from contract.errors import RobalError
+from service.api import configure
 from service.classifier import Classifier, load_model
 from service.settings import Settings
 
@@ -34,7 +35,7 @@ class Lifecycle:
         self._api = api
         self._settings = settings
         self._parent = os.getppid()
-        api.state.settings = settings
+        configure(api, settings)
 
     def start(self) -> None:
         """Begin to load; returns at once."""

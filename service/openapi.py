@@ -14,6 +14,7 @@ from contract.errors import (
     Overloaded,
     TextTooLong,
     TooLarge,
+    Unauthorized,
     Unavailable,
     UserError,
 )
@@ -26,6 +27,7 @@ DESCRIPTION = (
     'and every failure has the body `{"error": {"type", "message", "field", "request_id"}}`.'
 )
 ERRORS: dict[type[Exception], str] = {
+    Unauthorized: "The service wants an API key, and the request has none that it knows.",
     UserError: "The body is not JSON of this schema; `field` is the path of the offending value.",
     TooLarge: "Too many bytes, texts, characters or tokens; another try cannot help.",
     TextTooLong: "A text has more tokens than the model reads, and `truncation` is `off`.",

@@ -68,6 +68,8 @@ class Settings(BaseModel):
     """Longest time to answer a request (504)."""
     engine_timeout_s: float = Field(30.0, gt=0)
     """Longest time of one engine call; after it the engine counts as stuck and is replaced by a new one."""
+    api_keys: Path | None = None
+    """File with the sha256 of each key that may ask, one a line; without it, everybody may (401)."""
     verify: bool = True
     """Compare the sha256 of the bundle's files before serving."""
 

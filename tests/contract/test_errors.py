@@ -17,6 +17,7 @@ EXPECTED = {
     "BundleError": (2, 400),
     "MissingExtra": (2, 400),
     "InvalidRequest": (2, 400),
+    "Unauthorized": (2, 401),
     "TooLarge": (2, 413),
     "TextTooLong": (2, 422),
     "Failure": (1, 500),
@@ -26,6 +27,7 @@ EXPECTED = {
     "DeadlineExceeded": (1, 504),
     "Interrupted": (130, 500),
     "EngineFailure": (1, 500),
+    "EngineStuck": (1, 500),
     "RobalError": (1, 500),
 }
 

@@ -43,6 +43,7 @@ def test_types_are_words_for_programs() -> None:
         "Overloaded": "overloaded",
         "TextTooLong": "text_too_long",
         "TooLarge": "too_large",
+        "Unauthorized": "unauthorized",
         "Unavailable": "unavailable",
     }
 

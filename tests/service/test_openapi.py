@@ -54,6 +54,7 @@ def test_the_page_in_docs_has_the_same_table() -> None:
     kinds = dict((int(status), kind) for status, kind in rows)
     assert kinds == {
         400: "invalid_request",
+        401: "unauthorized",
         404: "not_found",
         405: "method_not_allowed",
         413: "too_large",

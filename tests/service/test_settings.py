@@ -1,5 +1,9 @@
 """Settings travel through the environment unchanged."""
 
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -56,3 +60,47 @@ def test_limits_smaller_than_one_text_are_refused(words: Path) -> None:
 
 def test_processors_are_counted() -> None:
     assert available_cpus() >= 1
+
+
+def shown(arguments: list[str], environment: dict[str, str]) -> dict[str, tuple[str, str]]:
+    """Value and origin of each setting, as ``--print-settings`` prints them."""
+    command = [sys.executable, "-m", "robal", "serve", *arguments, "--print-settings"]
+    run = subprocess.run(
+        command, env=os.environ | {"COLUMNS": "200"} | environment, capture_output=True, text=True, check=True
+    )
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in run.stdout.splitlines() if "│" in line]
+    return {name: (value, origin) for name, value, origin in rows}
+
+
+def test_a_flag_goes_before_a_variable_and_that_before_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "robal.toml"
+    file.write_text("max-texts = 1\nmax_chars = 2\ntimeout_s = 3\nport = 4\nverify = false\n")
+    table = shown(
+        ["bundle", "--settings", str(file), "--max-texts", "7"], {"ROBAL_MAX_TEXTS": "8", "ROBAL_MAX_CHARS": "9"}
+    )
+    assert table["max_texts"] == ("7", "flag")
+    assert table["max_chars"] == ("9", "variable")
+    assert table["timeout_s"] == ("3", str(file))
+    assert table["port"] == ("4", str(file))
+    assert table["verify"] == ("False", str(file))
+    assert table["max_requests"] == ("256", "default")
+    assert table.keys() == {*Settings.model_fields, "host", "port"} - {"bundle"}
+
+
+@pytest.mark.parametrize(
+    ("content", "sentence"),
+    [
+        ("max_texts = [", "cannot be read as TOML"),
+        ("max_text = 5", "has 'max_text', which is no setting; there are 'api_keys'"),
+        ("max_texts = 0", "max_texts = 0 (.*robal.toml): input should be greater than or equal to 1"),
+        ("bundle = 'x'", "has 'bundle', which is no setting"),
+    ],
+)
+def test_a_wrong_settings_file_is_one_sentence(tmp_path: Path, content: str, sentence: str) -> None:
+    file = tmp_path / "robal.toml"
+    file.write_text(content)
+    command = [sys.executable, "-m", "robal", "serve", "bundle", "--settings", str(file)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert run.returncode == 2
+    assert re.search(sentence.replace("(.*", r"\(.*").replace("toml)", r"toml\)"), run.stderr)
+    assert "Traceback" not in run.stderr
