@@ -50,10 +50,12 @@ class TextClassifier:
     @bentoml.on_startup  # type: ignore[untyped-decorator]
     def start(self) -> None:
         """Begin to load the model."""
-        from service.lifecycle import Lifecycle, configure_logging
+        from service.lifecycle import Lifecycle
+        from service.logs import configure_logging
 
-        configure_logging()
-        self.lifecycle = Lifecycle(application(), Settings.from_environment(os.environ))
+        settings = Settings.from_environment(os.environ)
+        configure_logging(settings.log_format)
+        self.lifecycle = Lifecycle(application(), settings)
         self.lifecycle.start()
 
     @bentoml.on_shutdown  # type: ignore[untyped-decorator]

@@ -110,6 +110,8 @@ class Classifier:
         self._metrics = metrics
         self._tokenisers = ThreadPoolExecutor(TOKENISER_THREADS, "tokenise")
         self._runner = EngineRunner(model.engine, model.make_engine, timeout_s=settings.engine_timeout_s)
+        self.draining = False
+        """Whether to say that it is not ready, though it still answers."""
         self._suspect = False
         self._probing = asyncio.Lock()
         self._closed = False
@@ -179,7 +181,7 @@ class Classifier:
             Unavailable: closed, or the engine fails on a text that it could compute at the start.
         """
         async with self._probing:
-            if self._closed:
+            if self._closed or self.draining:
                 raise Unavailable("the service is stopping.")
             self._runner.check()
             if not self._suspect:

@@ -16,6 +16,7 @@ from contract.errors import UsageError, listing
 from contract.manifest import Manifest, load_manifest
 from service.engine import check_provider
 from service.keys import Keys
+from service.logs import LogFormat
 from service.settings import PREFIX, Settings, available_cpus
 from service.supervisor import free_address, serve
 
@@ -155,7 +156,10 @@ def serve_command(
     max_requests: Annotated[int, _option("max_requests", 1)] = _default("max_requests"),
     timeout_s: Annotated[float, _option("timeout_s", 0.001)] = _default("timeout_s"),
     engine_timeout_s: Annotated[float, _option("engine_timeout_s", 0.001)] = _default("engine_timeout_s"),
+    drain_s: Annotated[float, _option("drain_s", 0)] = _default("drain_s"),
     api_keys: Annotated[Path | None, _option("api_keys")] = None,
+    log_format: Annotated[LogFormat, _option("log_format")] = "text",
+    log_requests: Annotated[bool, _option("log_requests")] = _default("log_requests"),
     verify: Annotated[bool, _option("verify")] = _default("verify"),
 ) -> None:
     """Serve a bundle over HTTP.

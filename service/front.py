@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from contract.errors import DeadlineExceeded, Overloaded, RobalError, TooLarge
 from service.errors import error_response
 from service.keys import Keys
+from service.logs import FIELDS
 from service.metrics import Metrics
 from service.settings import Settings
 
@@ -127,8 +128,20 @@ class Front:
             self.in_progress -= 1
             metrics.in_progress.set(self.in_progress)
             route = getattr(scope.get("route"), "path", "other")
-            metrics.requests.labels(route, str(exchange.status or CLIENT_GONE)).inc()
-            metrics.request_seconds.labels(route).observe(time.perf_counter() - scope["state"]["started"])
+            status = exchange.status or CLIENT_GONE
+            seconds = time.perf_counter() - scope["state"]["started"]
+            metrics.requests.labels(route, str(status)).inc()
+            metrics.request_seconds.labels(route).observe(seconds)
+            if settings.log_requests:
+                fields = {
+                    "request_id": exchange.request_id,
+                    "method": scope["method"],
+                    "route": route,
+                    "status": status,
+                    "ms": round(1e3 * seconds, 3),
+                }
+                shown = " ".join(map(str, fields.values()))
+                logger.info("request %s", shown, extra={FIELDS: fields})
 
     async def _answer(self, exchange: _Exchange, settings: Settings) -> None:
         try:

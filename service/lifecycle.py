@@ -9,14 +9,13 @@ import asyncio
 import logging
 import os
 import signal
-import sys
 
 from fastapi import FastAPI
 
 from contract.errors import RobalError
 from service.api import configure
 from service.classifier import Classifier, load_model
-from service.settings import Settings
+from service.settings import DRAIN_SIGNAL, Settings
 
 logger = logging.getLogger("robal.service")
 
@@ -39,6 +38,7 @@ class Lifecycle:
 
     def start(self) -> None:
         """Begin to load; returns at once."""
+        asyncio.get_running_loop().add_signal_handler(DRAIN_SIGNAL, self._drain)
         self._loading = asyncio.create_task(self._load())
         self._watching = asyncio.create_task(self._leave_with_parent())
 
@@ -60,19 +60,13 @@ class Lifecycle:
         else:
             self._api.state.classifier = classifier
 
+    def _drain(self) -> None:
+        if (classifier := self._api.state.classifier) is not None:
+            classifier.draining = True
+
     async def _leave_with_parent(self) -> None:
         """Stop when the supervising process was killed; nobody else would, and the port would stay taken."""
         while os.getppid() == self._parent:
             await asyncio.sleep(ORPHAN_CHECK_S)
         logger.warning("the supervising process has gone; stopping.")
         os.kill(os.getpid(), signal.SIGTERM)
-
-
-def configure_logging() -> None:
-    """One readable line per event on stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(message)s"))
-    root = logging.getLogger("robal")
-    root.handlers = [handler]
-    root.setLevel(logging.INFO)
-    root.propagate = False

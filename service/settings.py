@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import os
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
@@ -16,8 +17,11 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from contract.errors import UsageError
 from contract.manifest import Manifest
+from service.logs import LogFormat
 
 PREFIX = "ROBAL_"
+DRAIN_SIGNAL = signal.SIGUSR1
+"""From the supervising process to its worker: answer on, but say that you are not ready."""
 
 
 def available_cpus() -> int:
@@ -66,10 +70,17 @@ class Settings(BaseModel):
     """Most requests in progress; more are refused before their body is read (429)."""
     timeout_s: float = Field(30.0, gt=0)
     """Longest time to answer a request (504)."""
+    drain_s: float = Field(0.0, ge=0)
+    """Time between being asked to stop and stopping in which requests are still answered and /readyz says 503, so that
+    a load balancer can look elsewhere first; a second signal ends it."""
     engine_timeout_s: float = Field(30.0, gt=0)
     """Longest time of one engine call; after it the engine counts as stuck and is replaced by a new one."""
     api_keys: Path | None = None
     """File with the sha256 of each key that may ask, one a line; without it, everybody may (401)."""
+    log_format: LogFormat = "text"
+    """Lines of the log: text for people, json for machines. No text of a request is logged."""
+    log_requests: bool = False
+    """Log a line for each request: its id, route, status and time."""
     verify: bool = True
     """Compare the sha256 of the bundle's files before serving."""
 

@@ -19,7 +19,7 @@ from typing import Any
 import psutil
 
 from contract.errors import Failure, UsageError
-from service.settings import Settings, available_cpus
+from service.settings import DRAIN_SIGNAL, Settings, available_cpus
 
 ROOT = Path(__file__).parents[1]
 """Where the package ``service`` is found; BentoML's workers start in this folder."""
@@ -88,6 +88,7 @@ def serve(settings: Settings, *, address: tuple[str, int], on_ready: Callable[[]
                 if _wait_until_ready(address, stop):
                     on_ready()
                 _replace_dead_workers(server, stop)
+                _drain(stop, settings.drain_s)
             finally:
                 _stop(server, stop, patience_s=settings.timeout_s + GRACE_S)
     finally:
@@ -136,6 +137,15 @@ def _replace_dead_workers(server: Any, stop: threading.Event) -> None:
             continue
         if dead is not None:
             server.arbiter.loop.add_callback(server.arbiter.manage_watchers)
+
+
+def _drain(stop: threading.Event, seconds: float) -> None:
+    """Tell the worker to say that it is not ready, and give those who ask it time to notice."""
+    if seconds > 0:
+        stop.clear()
+        for worker in psutil.Process().children():
+            worker.send_signal(DRAIN_SIGNAL)
+        stop.wait(seconds)
 
 
 def _is_ready(address: tuple[str, int]) -> bool:

@@ -252,6 +252,21 @@ def test_a_second_signal_ends_at_once(words: Path) -> None:
 
 
 @pytest.mark.slow
+def test_a_drain_answers_on_while_readiness_says_no(words: Path) -> None:
+    """B44: the load balancer hears of the stop before its requests do."""
+    with serving(words, "--drain-s", "600") as served:
+        served.process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + 20
+        while httpx.get(f"{served.url}/readyz").status_code == 200:
+            assert time.monotonic() < deadline
+            time.sleep(0.02)
+        problem(httpx.get(f"{served.url}/readyz"), 503, "unavailable")
+        assert served.classify("good").status_code == 200
+        code, _, err = served.stop()  # a second signal ends the drain, not what was accepted
+        assert (code, err) == (0, "")
+
+
+@pytest.mark.slow
 def test_a_killed_worker_is_replaced_and_new_connections_wait_for_it(words: Path) -> None:
     with serving(words) as served:
         for _ in range(2):
