@@ -148,7 +148,7 @@ def resident_mb(options: argparse.Namespace) -> str:
     loaded = engine(options.bundle, options.precision, options.threads, options.memory_of)
     random = np.random.default_rng(0)
     largest = 0
-    for lengths in ([1], *(random.integers(1, 513, 16) for _ in range(4)), [512] * 16, [8]):
+    for lengths in ([1], random.integers(1, 513, 16), [512] * 16, [8]):
         loaded.run(texts(random, lengths))
         largest = max(largest, process.memory_info().rss)
     return f"{(process.memory_info().rss - empty) / 1e6:.0f} ({(largest - empty) / 1e6:.0f})"
