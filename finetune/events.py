@@ -51,6 +51,8 @@ class Evaluation:
     figures: Figures
     kept: bool
     """Whether this is the best one so far and its checkpoint was kept."""
+    train_loss: float | None = None
+    """Mean of the steps since the evaluation before."""
 
 
 @dataclass(slots=True)
@@ -64,6 +66,8 @@ class Progress:
     """Trained on, without padding."""
     train_seconds: float = 0.0
     """Spent in optimiser steps, evaluations not counted."""
+    losses: list[float] = field(default_factory=list)
+    """Of the steps since the last evaluation."""
     best: Evaluation | None = None
     evaluations: list[Evaluation] = field(default_factory=list)
     stopped_early: bool = False

@@ -177,6 +177,7 @@ def train(
             progress.steps += 1
             progress.tokens += tokens
             progress.train_seconds += seconds
+            progress.losses.append(loss)
             watch.stepped(
                 Step(
                     number=progress.steps,
@@ -195,7 +196,14 @@ def train(
                 with average.applied() if average else nullcontext():
                     figures = evaluate()
                     better = not figures or is_better(figures, progress.best.figures if progress.best else None, metric)
-                    evaluation = Evaluation(step=progress.steps, epoch=epoch + 1, figures=figures, kept=better)
+                    evaluation = Evaluation(
+                        step=progress.steps,
+                        epoch=epoch + 1,
+                        figures=figures,
+                        kept=better,
+                        train_loss=sum(progress.losses) / len(progress.losses),
+                    )
+                    progress.losses = []
                     progress.evaluations.append(evaluation)
                     if better:
                         progress.best = evaluation

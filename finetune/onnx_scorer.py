@@ -12,6 +12,8 @@ from contract.encoding import EncodedText, TextEncoder
 from contract.errors import BundleError
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import Array
+from finetune.calibration import Calibration
+from finetune.trained_on import training_files
 from labelled.labels import recorded_renames
 
 
@@ -30,6 +32,8 @@ class OnnxScorer:
         self.problem_type = manifest.problem_type
         self.text_encoder = text_encoder
         self.renames: Mapping[str, str] = recorded_renames(manifest.provenance)
+        self.calibration = Calibration.from_record(manifest.provenance)
+        self.trained_on: Mapping[str, str] = training_files(manifest.provenance)
         self._session = session
         self._inputs = tuple(spec.name for spec in manifest.inputs)
         self._output = manifest.outputs[0].name

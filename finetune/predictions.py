@@ -13,10 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from contract.scores import scores_from_logits
 from contract.storage import open_atomic
 from finetune.scorer import Scorer, score_texts
-from labelled.metrics import THRESHOLD
 from labelled.reader import DataOptions, Row, RowReader
 from labelled.rows import encode_rows
 
@@ -72,7 +70,7 @@ def write_predictions(
         while window := list(islice(stream, WINDOW_ROWS)):
             texts = encode_rows(scorer.text_encoder, window)
             logits = score_texts(scorer, texts, advance=advance)
-            scores = scores_from_logits(logits, scorer.problem_type)
+            scores = scorer.calibration.scores(logits, scorer.problem_type)
             answers = (_answer(scorer, row, row_scores, names) for row, row_scores in zip(window, scores, strict=True))
             handle.write("".join(encode(answers, header=rows == 0)).encode())
             rows += len(window)
@@ -89,7 +87,7 @@ def _answer(scorer: Scorer, row: Row, scores: np.ndarray, names: list[str]) -> d
             best = int(scores.argmax())
             answer |= {"label": scorer.labels[best], "score": _short(scores[best])}
         case "multi_label_classification":
-            given = zip(scorer.labels, scores >= THRESHOLD, strict=True)
+            given = zip(scorer.labels, scores >= scorer.calibration.limits(scorer.labels), strict=True)
             answer["labels"] = [label for label, is_given in given if is_given]
         case "regression":
             answer["score"] = _short(scores[0])

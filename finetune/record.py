@@ -23,7 +23,13 @@ from labelled.reader import DataOptions
 def look_of(evaluation: Evaluation) -> dict[str, Any]:
     """An evaluation in one line: the figures that are single numbers."""
     figures = {name: value for name, value in evaluation.figures.items() if isinstance(value, int | float)}
-    return {"step": evaluation.step, "epoch": evaluation.epoch, "kept": evaluation.kept, "dev": figures}
+    return {
+        "step": evaluation.step,
+        "epoch": evaluation.epoch,
+        "kept": evaluation.kept,
+        "train_loss": evaluation.train_loss,
+        "dev": figures,
+    }
 
 
 def run_record(

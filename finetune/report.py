@@ -16,7 +16,8 @@ SUMMARY = ("accuracy", "macro_f1", "micro_f1", "pearson", "spearman", "mse", "lo
 
 def print_figures(figures: dict[str, Any], labels: Sequence[str], title: str, screen: Console) -> None:
     """The summary line, the table of classes and, for few classes, the confusion matrix."""
-    shown = [f"{name} {figures[name]:.4f}" for name in SUMMARY if name in figures]
+    ends = {name: f" ({low:.4f} to {high:.4f})" for name, (low, high) in figures.get("intervals_95", {}).items()}
+    shown = [f"{name} {figures[name]:.4f}{ends.get(name, '')}" for name in SUMMARY if name in figures]
     screen.print(escape("  ".join([title, f"{figures['rows']} rows", *shown])), soft_wrap=True)
     if "per_class" not in figures:
         return

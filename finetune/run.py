@@ -9,14 +9,14 @@ from typing import Any
 import torch
 
 from contract.encoding import TextEncoder
-from contract.errors import CheckpointError, Interrupted
-from contract.storage import read_json, write_json
+from contract.errors import Interrupted
 from encoders.checkpoint import save_checkpoint
 from encoders.precision import Precision, choose_precision, training_device
 from encoders.signals import StopRequest
 from encoders.training import count_parameters
 from finetune.collapse import Collapsed
 from finetune.config import TrainingConfig
+from finetune.describe import describe
 from finetune.events import Figures, Progress
 from finetune.inputs import Inputs
 from finetune.layers import freeze
@@ -166,8 +166,8 @@ def run_training(
     except KeyboardInterrupt:
         raise Interrupted(_interrupted(progress, config.metric, out, saved)) from None
     champion = tries.champion
-    whole = read_json(out / "robal.json", CheckpointError)
-    write_json(out / "robal.json", whole | record(champion) | {"created": whole["created"]})
+    with counting("measuring", None):
+        describe(out, record(champion), champion, inputs, dev, precision)
     saved.unlink(missing_ok=True)
     notes = _notes(inputs, champion)
     if config.seeds > 1:

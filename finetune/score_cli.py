@@ -29,10 +29,21 @@ from labelled.reader import DataOptions
 
 
 def evaluate(
-    model: Annotated[
-        Path, typer.Argument(help="A checkpoint or a bundle.", metavar="CHECKPOINT|BUNDLE", show_default=False)
+    models: Annotated[
+        list[Path],
+        typer.Argument(
+            help="One or more checkpoints or bundles; each is compared with the first.",
+            metavar="CHECKPOINT|BUNDLE...",
+            show_default=False,
+        ),
     ],
     data: Annotated[Path, typer.Option(help="Labelled file.", rich_help_panel=DATA, show_default=False)],
+    training_data: Annotated[
+        bool,
+        typer.Option(
+            "--training-data", help="Measure also on the file that a model was trained on.", rich_help_panel=DATA
+        ),
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print all figures as one JSON object.")] = False,
     precision: Precision = "fp32",
     text_column: TextColumn = None,
@@ -46,7 +57,7 @@ def evaluate(
     label_names: LabelNames = None,
     skip_bad_rows: SkipBadRows = False,
 ) -> None:
-    """Score a checkpoint or a bundle on a labelled file.
+    """Score checkpoints or bundles on a labelled file, and say whether one is really better than another.
 
     A checkpoint runs in PyTorch, a bundle in onnxruntime; the texts and the figures are made by the same code. Labels
     that were renamed in training are renamed here by themselves.
@@ -54,11 +65,17 @@ def evaluate(
         robal evaluate runs/spam --data test.csv
 
         robal evaluate bundles/spam --data test.csv --json
+
+        robal evaluate runs/old runs/new --data test.csv
+
+    Figures come with the middle 95 % of a bootstrap over the rows; two models are compared on the same rows by
+    McNemar's exact test and a paired bootstrap.
     """
     from rich.console import Console
 
     from contract.errors import DataError
-    from finetune.evaluate import evaluate_file
+    from finetune.compare import compare, in_words
+    from finetune.evaluate import score_file
     from finetune.progress import counting
     from finetune.report import print_figures
     from finetune.scorer import open_scorer
@@ -67,7 +84,6 @@ def evaluate(
     if not data.exists():
         raise DataError(f"{data} does not exist.")
     renames = parse_renames(label_names)
-    scorer = open_scorer(model, precision)
     options = DataOptions(
         text_column=text_column,
         pair_column=pair_column,
@@ -79,18 +95,33 @@ def evaluate(
         label_separator=label_separator,
         skip_bad_rows=skip_bad_rows,
     )
-    with counting("scoring", None) as advance:
-        figures = evaluate_file(scorer, data, options, renames=renames, advance=advance)
+    answers = []
+    for model in models:
+        scorer = open_scorer(model, precision)
+        with counting(f"scoring {model}", None) as advance:
+            scored = score_file(scorer, data, options, renames=renames, advance=advance, training_data=training_data)
+        answers.append((scorer, scored))
+    comparisons = [compare(answers[0], answer) for answer in answers[1:]]
     if as_json:
-        typer.echo(json.dumps(figures, indent=2, ensure_ascii=False, allow_nan=False))
+        each = [scored.figures for _, scored in answers]
+        printed = each[0] if len(each) == 1 else {"models": each, "comparisons": comparisons}
+        typer.echo(json.dumps(printed, indent=2, ensure_ascii=False, allow_nan=False))
         return
     screen = Console(highlight=False)
-    print_figures(figures, scorer.labels, f"{model} on {data}", screen)
-    if figures["truncated_rows"]:
-        limit = scorer.text_encoder.max_length
-        screen.print(f"{figures['truncated_rows']} texts are longer than {limit} tokens and lost their end.")
-    if figures["data"]["skipped_rows"]:
-        screen.print(f"{figures['data']['skipped_rows']} rows could not be used and were left out.")
+    for model, (scorer, scored) in zip(models, answers, strict=True):
+        figures = scored.figures
+        print_figures(figures, scorer.labels, f"{model} on {data}", screen)
+        if figures["truncated_rows"]:
+            limit = scorer.text_encoder.max_length
+            screen.print(f"{figures['truncated_rows']} texts are longer than {limit} tokens and lost their end.")
+        if figures["data"]["skipped_rows"]:
+            screen.print(f"{figures['data']['skipped_rows']} rows could not be used and were left out.")
+        if scorer.trained_on.get(scored.dataset.sha256) == "dev":
+            note = f"{data} chose the best checkpoint of {model}: new texts give slightly lower figures."
+            screen.print(note, soft_wrap=True, markup=False)
+    for comparison in comparisons:
+        for line in in_words(comparison):
+            screen.print(line, soft_wrap=True, markup=False)
 
 
 def predict(

@@ -16,6 +16,7 @@ from contract.encoding import EncodedText, TextEncoder
 from contract.manifest import MANIFEST_NAME
 from contract.scores import Array, ProblemType
 from finetune.batches import budget_batches
+from finetune.calibration import Calibration
 
 BATCH_TOKENS = 8192
 """Padded tokens of one batch in inference."""
@@ -31,6 +32,10 @@ class Scorer(Protocol):
     text_encoder: TextEncoder
     renames: Mapping[str, str]
     """Class names for labels of the files that the model was trained on, where they differ."""
+    calibration: Calibration
+    """How its logits become scores and labels."""
+    trained_on: Mapping[str, str]
+    """sha256 of files -> "train" or "dev"; see ``trained_on.py``."""
 
     def logits(self, texts: Sequence[EncodedText]) -> Array:
         """One batch of texts, best of like length -> float32 (batch, labels)."""

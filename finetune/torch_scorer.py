@@ -14,7 +14,9 @@ from contract.scores import Array
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.heads import SequenceClassifier
 from encoders.precision import Precision, autocast, training_device
+from finetune.calibration import Calibration
 from finetune.packed import pack
+from finetune.trained_on import training_files
 from labelled.labels import recorded_renames
 
 
@@ -26,6 +28,8 @@ class TorchScorer:
         text_encoder: of the model.
         name: for messages.
         renames: see ``Scorer``.
+        calibration: see ``Scorer``.
+        trained_on: see ``Scorer``.
         precision: arithmetic of the forward pass.
     """
 
@@ -36,6 +40,8 @@ class TorchScorer:
         *,
         name: str,
         renames: Mapping[str, str] | None = None,
+        calibration: Calibration | None = None,
+        trained_on: Mapping[str, str] | None = None,
         precision: Precision = "fp32",
     ) -> None:
         self.name = name
@@ -43,18 +49,28 @@ class TorchScorer:
         self.problem_type = model.config.problem_type
         self.text_encoder = text_encoder
         self.renames: Mapping[str, str] = renames or {}
+        self.calibration = calibration or Calibration()
+        self.trained_on: Mapping[str, str] = trained_on or {}
         self._model = model
         self._precision = precision
 
     @classmethod
-    def open(cls, folder: Path) -> TorchScorer:
+    def open(cls, folder: Path, precision: Precision = "fp32") -> TorchScorer:
         """Load a checkpoint. Raises CheckpointError if it is not a complete classifier with a tokenizer."""
         checkpoint = open_checkpoint(folder)
         if checkpoint.text_encoder is None:
             raise CheckpointError(f"{folder} has no tokenizer files; copy those of the model into it.")
         model = load_classifier(checkpoint).model.to(training_device())
         renames = recorded_renames(checkpoint.record)
-        return cls(model, checkpoint.text_encoder, name=folder.absolute().name, renames=renames)
+        return cls(
+            model,
+            checkpoint.text_encoder,
+            name=folder.absolute().name,
+            renames=renames,
+            calibration=Calibration.from_record(checkpoint.record),
+            trained_on=training_files(checkpoint.record),
+            precision=precision,
+        )
 
     @torch.inference_mode()
     def logits(self, texts: Sequence[EncodedText]) -> Array:

@@ -109,11 +109,11 @@ def test_the_whole_way_by_commands(write: Write, tmp_path: Path) -> None:
     assert checkpoint.text_encoder.max_length == 32
     assert "--label-names" in checkpoint.record["command"]
 
-    run = robal("evaluate", tmp_path / "a", "--data", train, "--json")
+    run = robal("evaluate", tmp_path / "a", "--data", train, "--json", "--training-data")
     assert run.returncode == 0, run.stderr
     figures = json.loads(run.stdout)
     assert (figures["rows"], list(figures["per_class"])) == (60, ["up", "down"])
-    run = robal("evaluate", tmp_path / "a", "--data", train)
+    run = robal("evaluate", tmp_path / "a", "--data", train, "--training-data")
     assert f"accuracy {figures['accuracy']:.4f}" in run.stdout
     assert "up" in run.stdout
 

@@ -1,14 +1,15 @@
 import csv
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import finetune.predictions
-from contract.encoding import Ids, TextEncoder
+from contract.encoding import EncodedText, TextEncoder
 from contract.errors import DataError
+from finetune.calibration import Calibration
 from finetune.evaluate import evaluate_file
 from finetune.predictions import count_rows, write_predictions
 from labelled.reader import DataOptions
@@ -21,13 +22,14 @@ class Lengths:
     """Says "long" for texts of more than five tokens."""
 
     name, labels, renames = "lengths", ("short", "long"), {"s": "short", "l": "long"}
+    calibration, trained_on = Calibration(), {}
 
     def __init__(self, problem_type: str = "single_label_classification") -> None:
         self.problem_type = problem_type
         self.text_encoder = TextEncoder(tiny_tokenizer(), max_length=32, pad_token_id=0)
 
-    def logits(self, batch: Mapping[str, Ids]) -> np.ndarray:
-        length = batch["attention_mask"].sum(axis=1) - 5.5
+    def logits(self, texts: Sequence[EncodedText]) -> np.ndarray:
+        length = np.array([len(text.input_ids) for text in texts]) - 5.5
         return np.stack([-length, length], axis=1).astype(np.float32)
 
 

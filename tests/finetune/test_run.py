@@ -255,3 +255,49 @@ def test_the_best_of_several_seeds_is_kept(write: Write, tmp_path: Path) -> None
     assert record["metrics"]["dev"]["loss"] == min(figures)
     assert record["seed"] == record["seeds"][figures.index(min(figures))]["seed"]
     assert any("of 3 seeds" in note for note in finished.notes)
+
+
+def test_a_finished_run_explains_itself(write: Write, tmp_path: Path) -> None:
+    """Calibration, report and card are there, hold the figures of the record, and need nothing from outside."""
+    texts = [f"{['good', 'bad', 'fine'][n % 3]} thing number {n} &<b>" for n in range(120)]
+    labels = [["yes", "no", "yes"][n % 3] if n % 11 else "no" for n in range(120)]  # some labels are wrong
+    rows = "".join(f"{text},{label}\n" for text, label in zip(texts, labels, strict=True))
+    out = tmp_path / "out"
+    go(write("train.csv", "text,label\n" + rows), "mini-bert", out, epochs=8, learning_rate=3e-3, dev_fraction=0.3)
+    record = json.loads((out / "robal.json").read_text())
+    dev = record["metrics"]["dev"]
+    low, high = record["metrics"]["intervals_95"]["accuracy"]
+    assert low <= dev["accuracy"] <= high
+    assert low < high
+    calibration = record["calibration"]
+    assert calibration.keys() == {"temperature", "thresholds", "abstain_below"}
+    page, card = (out / "report.html").read_text("utf-8"), (out / "README.md").read_text("utf-8")
+    for name in ("accuracy", "macro_f1", "loss"):
+        assert f"{dev[name]:.4f}" in page
+        assert f"{dev[name]:.4f}" in card
+    assert "http" not in page, "self-contained"
+    assert "&amp;&lt;b&gt;" in page, "texts are shown, not executed"
+    assert "<b>" not in page
+    for title in (
+        "Classes",
+        "Confusion",
+        "Learning curves",
+        "By length",
+        "Most confident mistakes",
+        "mean what they say",
+    ):
+        assert title in page
+    assert record["data"]["train"]["sha256"] in card
+    scorer = open_scorer(out)
+    assert scorer.calibration.temperature == calibration["temperature"]
+    assert list(scorer.trained_on.values()) == ["train"]
+    # what predict writes are the calibrated scores
+    new = write("new.csv", "text\na good thing\n")
+    write_predictions(scorer, new, DataOptions(), tmp_path / "new.jsonl", all_scores=True)
+    scores = json.loads((tmp_path / "new.jsonl").read_text())["scores"]
+    model = load_classifier(open_checkpoint(out)).model
+    encoded = scorer.text_encoder.pad([scorer.text_encoder.encode("a good thing")])
+    with torch.inference_mode():
+        logits = model(**{name: torch.from_numpy(array) for name, array in encoded.items()}).double()
+    expected = (logits / calibration["temperature"]).softmax(1)[0].tolist()
+    assert list(scores.values()) == pytest.approx(expected, abs=2e-6)

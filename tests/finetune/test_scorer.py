@@ -19,7 +19,7 @@ TEXTS = ["good", "a much longer text that says a good many things about films", 
 class FirstToken:
     """A scorer whose logits say which text it saw and how it was padded."""
 
-    name, labels, problem_type, renames = "fake", ("a", "b"), "single_label_classification", {}
+    name, labels, problem_type = "fake", ("a", "b"), "single_label_classification"
 
     def __init__(self) -> None:
         self.text_encoder = TextEncoder(tiny_tokenizer(), max_length=64, pad_token_id=0)
