@@ -32,8 +32,9 @@ class OnnxScorer:
         self.problem_type = manifest.problem_type
         self.text_encoder = text_encoder
         self.renames: Mapping[str, str] = recorded_renames(manifest.provenance)
-        self.calibration = Calibration.from_record(manifest.provenance)
-        self.trained_on: Mapping[str, str] = training_files(manifest.provenance)
+        record = manifest.provenance.get("checkpoint") or {}
+        self.calibration = Calibration.from_record(record)
+        self.trained_on: Mapping[str, str] = training_files(record)
         self._session = session
         self._inputs = tuple(spec.name for spec in manifest.inputs)
         self._output = manifest.outputs[0].name

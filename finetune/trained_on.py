@@ -11,7 +11,7 @@ from labelled.reader import Dataset
 
 
 def training_files(record: Mapping[str, Any]) -> dict[str, str]:
-    """sha256 of each recorded file -> "train" or "dev", from ``robal.json`` or a bundle's provenance."""
+    """sha256 of each recorded file -> "train" or "dev", from ``robal.json``."""
     data = record.get("data") or {}
     return {data[use]["sha256"]: use for use in ("dev", "train") if "sha256" in (data.get(use) or {})}
 

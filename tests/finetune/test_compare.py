@@ -12,6 +12,7 @@ from contract.storage import read_json, sha256_file, write_json
 from finetune.cli import app
 from finetune.compare import compare, in_words
 from finetune.evaluate import Scored
+from finetune.scorer import open_scorer
 from finetune.trained_on import training_files
 from tests.tiny import tiny_bundle, tiny_checkpoint
 
@@ -78,3 +79,15 @@ def test_the_training_file_is_refused_unless_told_and_the_dev_file_is_pointed_ou
 def test_one_file_for_both_uses_counts_as_training_data() -> None:
     assert training_files({"data": {"train": {"sha256": "x"}, "dev": {"sha256": "x"}}}) == {"x": "train"}
     assert training_files({}) == {}
+
+
+def test_a_bundle_knows_what_its_checkpoint_knew(tmp_path: Path) -> None:
+    bundle, file = tiny_bundle(tmp_path / "bundle", "bert"), data(tmp_path)
+    manifest = read_json(bundle / "manifest.json", DataError)
+    record = {"data": {"train": {"sha256": sha256_file(file)}}, "calibration": {"temperature": 2.5, "thresholds": None}}
+    manifest["provenance"]["checkpoint"] = record
+    write_json(bundle / "manifest.json", manifest)
+    assert open_scorer(bundle).calibration.temperature == 2.5
+    refused = CliRunner().invoke(app, ["evaluate", str(bundle), "--data", str(file)])
+    assert isinstance(refused.exception, DataError)
+    assert "--training-data" in str(refused.exception)
