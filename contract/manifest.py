@@ -11,7 +11,7 @@ from tokenizers import Tokenizer
 
 from contract.encoding import TextEncoder
 from contract.errors import BundleError, listing
-from contract.scores import PROBLEM_TYPES, ProblemType
+from contract.scores import PROBLEM_TYPES, Calibration, ProblemType
 from contract.storage import read_json, recover_folder, sha256_file, write_json
 
 FORMAT_VERSION = 1
@@ -84,6 +84,11 @@ class Manifest:
         if "int8" in have and "accuracy" in have["int8"].checks:
             return "int8"
         return "fp32" if "fp32" in have else self.graphs[0].precision
+
+    @property
+    def calibration(self) -> Calibration:
+        """What the training of the checkpoint found out about its scores."""
+        return Calibration.from_record(self.provenance.get("checkpoint") or {})
 
     def graph(self, precision: str) -> Graph:
         """The graph of one precision. Raises BundleError with the precisions that exist."""

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal, TypeAlias, get_args
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
+
+THRESHOLD = 0.5
+"""Score from which a label of multi-label data counts as given, unless a calibration says otherwise."""
 
 Array: TypeAlias = npt.NDArray[np.float32]
 ProblemType: TypeAlias = Literal["single_label_classification", "multi_label_classification", "regression"]
@@ -43,3 +47,34 @@ def ranked(scores: Array, labels: Sequence[str], top_k: int | None = None) -> li
     """(label, score) pairs of one row (labels,), best first, ties in label order; all of them by default."""
     order = np.argsort(-scores, kind="stable")[:top_k]
     return [(labels[index], float(scores[index])) for index in order]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibration:
+    """How logits become scores and scores become labels."""
+
+    temperature: float = 1.0
+    thresholds: Mapping[str, float] | None = None
+    """Score from which a label of multi-label data counts as given; None is 0.5 for each."""
+
+    def scores(self, logits: Array, problem_type: ProblemType) -> Array:
+        """(rows, labels) scores."""
+        if problem_type == "regression":
+            return logits
+        return scores_from_logits((logits / self.temperature).astype(np.float32), problem_type)
+
+    def limits(self, labels: Sequence[str]) -> Array:
+        """(labels,) thresholds."""
+        given = self.thresholds or {}
+        return np.array([given.get(label, THRESHOLD) for label in labels], dtype=np.float32)
+
+    def as_record(self) -> dict[str, Any]:
+        """As ``robal.json`` holds it."""
+        thresholds = None if self.thresholds is None else dict(self.thresholds)
+        return {"temperature": self.temperature, "thresholds": thresholds, "abstain_below": None}
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Calibration:
+        """Of a checkpoint's record; without an entry, scores are taken as they are."""
+        entry = record.get("calibration") or {}
+        return cls(temperature=float(entry.get("temperature") or 1.0), thresholds=entry.get("thresholds"))

@@ -17,10 +17,10 @@ import numpy.typing as npt
 import onnxruntime
 
 from contract.encoding import EncodedText, TextEncoder, padded
-from contract.scores import ProblemType, sigmoid
+from contract.scores import THRESHOLD, ProblemType, sigmoid
 from export.verify import Logits
 from labelled.labels import LabelSet
-from labelled.metrics import THRESHOLD, correlation
+from labelled.metrics import correlation
 from labelled.reader import DataOptions, read_dataset
 from labelled.rows import encode_rows, targets_of
 

@@ -11,14 +11,13 @@ A temperature above 1 means that the model was too sure of itself. It changes no
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from contract.scores import Array, ProblemType, scores_from_logits
-from labelled.metrics import THRESHOLD, mean_loss
+from contract.scores import THRESHOLD, Array, Calibration, ProblemType
+from labelled.metrics import mean_loss
 
 Targets = npt.NDArray[Any]
 BINS = 15
@@ -29,37 +28,6 @@ FEWEST_POSITIVES = 5
 """Dev rows with a label below which its threshold stays 0.5."""
 RANGE = (0.05, 20.0)
 """Of temperatures."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Calibration:
-    """How logits become scores and scores become labels."""
-
-    temperature: float = 1.0
-    thresholds: Mapping[str, float] | None = None
-    """Score from which a label of multi-label data counts as given; None is 0.5 for each."""
-
-    def scores(self, logits: Array, problem_type: ProblemType) -> Array:
-        """(rows, labels) scores."""
-        if problem_type == "regression":
-            return logits
-        return scores_from_logits((logits / self.temperature).astype(np.float32), problem_type)
-
-    def limits(self, labels: Sequence[str]) -> Array:
-        """(labels,) thresholds."""
-        given = self.thresholds or {}
-        return np.array([given.get(label, THRESHOLD) for label in labels], dtype=np.float32)
-
-    def as_record(self) -> dict[str, Any]:
-        """As ``robal.json`` holds it."""
-        thresholds = None if self.thresholds is None else dict(self.thresholds)
-        return {"temperature": self.temperature, "thresholds": thresholds, "abstain_below": None}
-
-    @classmethod
-    def from_record(cls, record: Mapping[str, Any]) -> Calibration:
-        """Of a checkpoint's record; without an entry, scores are taken as they are."""
-        entry = record.get("calibration") or {}
-        return cls(temperature=float(entry.get("temperature") or 1.0), thresholds=entry.get("thresholds"))
 
 
 def fit(logits: Array, targets: Targets, labels: Sequence[str], problem_type: ProblemType) -> Calibration:

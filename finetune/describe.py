@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from contract.errors import CheckpointError
+from contract.scores import Calibration
 from contract.storage import read_json, write_atomic, write_json
 from encoders.precision import Precision
-from finetune.calibration import Calibration
 from finetune.events import Progress
 from finetune.evidence import gather
 from finetune.html_report import render

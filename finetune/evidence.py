@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from contract.scores import Array, ProblemType, scores_from_logits
-from finetune.calibration import Calibration, Targets, calibration_error, fit, reliability
+from contract.scores import Array, Calibration, ProblemType, scores_from_logits
+from finetune.calibration import Targets, calibration_error, fit, reliability
 from finetune.intervals import bootstrap, figure_of_rows
 from labelled.reader import Row
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from contract.scores import Array, ProblemType, sigmoid
-from labelled.metrics import THRESHOLD, average_ranks, correlation
+from contract.scores import THRESHOLD, Array, ProblemType, sigmoid
+from labelled.metrics import average_ranks, correlation
 
 RESAMPLES = 1000
 Rows = npt.NDArray[np.int64]

@@ -12,7 +12,6 @@ from contract.encoding import EncodedText, TextEncoder
 from contract.errors import BundleError
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import Array
-from finetune.calibration import Calibration
 from finetune.trained_on import training_files
 from labelled.labels import recorded_renames
 
@@ -33,7 +32,7 @@ class OnnxScorer:
         self.text_encoder = text_encoder
         self.renames: Mapping[str, str] = recorded_renames(manifest.provenance)
         record = manifest.provenance.get("checkpoint") or {}
-        self.calibration = Calibration.from_record(record)
+        self.calibration = manifest.calibration
         self.trained_on: Mapping[str, str] = training_files(record)
         self._session = session
         self._inputs = tuple(spec.name for spec in manifest.inputs)

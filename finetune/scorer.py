@@ -14,9 +14,8 @@ import numpy as np
 
 from contract.encoding import EncodedText, TextEncoder
 from contract.manifest import MANIFEST_NAME
-from contract.scores import Array, ProblemType
+from contract.scores import Array, Calibration, ProblemType
 from finetune.batches import budget_batches
-from finetune.calibration import Calibration
 
 BATCH_TOKENS = 8192
 """Padded tokens of one batch in inference."""

@@ -10,11 +10,10 @@ import torch
 
 from contract.encoding import EncodedText, TextEncoder
 from contract.errors import CheckpointError
-from contract.scores import Array
+from contract.scores import Array, Calibration
 from encoders.checkpoint import load_classifier, open_checkpoint
 from encoders.heads import SequenceClassifier
 from encoders.precision import Precision, autocast, training_device
-from finetune.calibration import Calibration
 from finetune.packed import pack
 from finetune.trained_on import training_files
 from labelled.labels import recorded_renames

@@ -14,10 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import accuracy_score, confusion_matrix, f1_score, precision_recall_fscore_support
 
-from contract.scores import Array, ProblemType, sigmoid
-
-THRESHOLD = 0.5
-"""Probability from which a label of multi-label data counts as given."""
+from contract.scores import THRESHOLD, Array, ProblemType, sigmoid
 
 
 def evaluate_logits(

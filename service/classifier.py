@@ -17,7 +17,7 @@ import numpy as np
 from contract.encoding import EncodedText, TextEncoder
 from contract.errors import EngineFailure, TextTooLong, Unavailable
 from contract.manifest import Manifest, load_manifest, load_text_encoder
-from contract.scores import ranked, scores_from_logits
+from contract.scores import ranked
 from service.engine import Engine, Logits, OnnxEngine, attention_cells, check_probe
 from service.metrics import Metrics
 from service.runner import EngineRunner
@@ -126,6 +126,7 @@ class Classifier:
             instances=model.engine.instances,
         )
         manifest = model.manifest
+        self._calibration = manifest.calibration
         self._name = ModelName(name=manifest.name, family=manifest.family, precision=model.precision)
         metrics.model.labels(manifest.name, manifest.family, model.precision).set(1)
 
@@ -214,6 +215,7 @@ class Classifier:
             max_length=manifest.max_length,
             precision=self.model.precision,
             provider=self._settings.provider or "cpu",
+            temperature=self._calibration.temperature,
             parameters=manifest.parameters,
             unique_parameters=manifest.unique_parameters,
             bundle=BundleInfo(format_version=manifest.format_version, size_bytes=graph.size_bytes),
@@ -255,7 +257,9 @@ class Classifier:
 
     def _result(self, logits: Logits, item: EncodedText, request: ClassifyRequest) -> Result:
         manifest = self.model.manifest
-        scores = logits if request.raw_scores else scores_from_logits(logits[None], manifest.problem_type)[0]
+        scores = logits
+        if not request.raw_scores:
+            scores = self._calibration.scores(logits[None], manifest.problem_type)[0]
         best = [LabelScore(label=label, score=score) for label, score in ranked(scores, manifest.labels)]
         return Result(
             label=best[0].label,

@@ -108,7 +108,8 @@ class LabelScore(_Answer):
     label: str
     score: float = Field(
         description="A probability (softmax for one label, sigmoid for several), the value itself for a regression, "
-        "or the raw logit if raw_scores was true."
+        "or the raw logit if raw_scores was true. Probabilities are calibrated where the model's training found a "
+        "temperature; /info has it."
     )
 
 
@@ -189,6 +190,7 @@ class Info(_Answer):
     max_length: int = Field(description="Most tokens of a text, special tokens included; the rest is cut.")
     precision: str
     provider: str = Field(description="What computes: cpu, openvino or cuda.")
+    temperature: float = Field(description="By which logits are divided before they are probabilities; 1: as they are.")
     parameters: int = Field(description="Parameters, counted once for each time a layer uses them.")
     unique_parameters: int = Field(description="Parameters that are stored.")
     bundle: BundleInfo

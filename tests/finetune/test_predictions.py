@@ -9,7 +9,7 @@ import pytest
 import finetune.predictions
 from contract.encoding import EncodedText, TextEncoder
 from contract.errors import DataError
-from finetune.calibration import Calibration
+from contract.scores import Calibration
 from finetune.evaluate import evaluate_file
 from finetune.predictions import count_rows, write_predictions
 from labelled.reader import DataOptions

@@ -1,6 +1,7 @@
 """The HTTP application in process, over a real bundle and onnxruntime."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from contract.manifest import load_manifest, load_text_encoder
+from contract.manifest import load_manifest, load_text_encoder, save_manifest
 from contract.scores import softmax
 from encoders.checkpoint import load_classifier, open_checkpoint
 from service.schemas import ClassifyResponse
@@ -83,6 +84,22 @@ def test_scores_follow_the_problem_type(tmp_path: Path) -> None:
         result = classify(client, "good bad")["results"][0]
         assert result["label"] == "score"
         assert result["score"] == pytest.approx(float(expected_logits("good bad", 1)[0]), rel=1e-5)
+
+
+def test_probabilities_are_calibrated_where_the_training_found_a_temperature(tmp_path: Path) -> None:
+    plain, warm = word_bundle(tmp_path / "plain"), word_bundle(tmp_path / "warm")
+    manifest = load_manifest(warm)
+    record = {"checkpoint": {"calibration": {"temperature": 2.5, "thresholds": None, "abstain_below": None}}}
+    save_manifest(warm, replace(manifest, provenance=record))
+    with Client(make_api(plain)) as one, Client(make_api(warm)) as other:
+        raw = classify(one, "good film", raw_scores=True)["results"]
+        assert classify(other, "good film", raw_scores=True)["results"] == raw
+        found = classify(other, "good film")["results"][0]
+        assert found["label"] == raw[0]["label"]
+        expected = softmax(expected_logits("good film") / 2.5)
+        scores = {each["label"]: each["score"] for each in found["scores"]}
+        np.testing.assert_allclose([scores["negative"], scores["positive"]], expected, rtol=1e-5)
+        assert other.get("/info").json()["temperature"] == 2.5
 
 
 def test_a_long_text_is_cut_where_asked_and_says_so(client: Client) -> None:
@@ -300,6 +317,7 @@ def test_info_tells_the_model_and_every_limit(client: Client, words: Path) -> No
         "max_length": 16,
         "precision": "fp32",
         "provider": "cpu",
+        "temperature": 1.0,
         "parameters": 60,
         "unique_parameters": 60,
         "bundle": {"format_version": 1, "size_bytes": (words / "model.onnx").stat().st_size},
