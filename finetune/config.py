@@ -62,6 +62,8 @@ class TrainingConfig:
     """Most tokens of a text, special tokens included. Chosen: all that the model has positions for."""
     dev_fraction: float = 0.1
     """Share of the training rows that is set aside when there is no dev file; 0 trains without one."""
+    drop_repeats: bool = False
+    """Leave out training rows that repeat another one, case and white space aside, and those whose text is in dev."""
     evals_per_epoch: int = 1
     """Evaluations on the dev rows in each epoch, evenly spread."""
     patience: int = 3

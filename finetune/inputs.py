@@ -8,7 +8,8 @@ from pathlib import Path
 
 from contract.errors import DataError, UsageError
 from contract.scores import ProblemType
-from finetune.split import same_text, split_rows
+from finetune.repeats import Repeats, find_repeats, same_text, without_repeats
+from finetune.split import split_rows
 from labelled.labels import LabelSet
 from labelled.reader import DataOptions, Dataset, Row, read_dataset
 
@@ -26,6 +27,8 @@ class Inputs:
     dev: tuple[Row, ...]
     """From the dev file, or set aside from the training file, or none."""
     labels: LabelSet
+    repeats: Repeats
+    """In the training file."""
 
     @property
     def seen_dev_rows(self) -> int:
@@ -43,8 +46,11 @@ def read_inputs(
     renames: Mapping[str, str],
     dev_fraction: float,
     seed: int,
+    drop_repeats: bool = False,
 ) -> Inputs:
     """Read and check all files of a run; set dev rows aside if there is no dev file.
+
+    With ``drop_repeats`` training rows that repeat another, or whose text is among the dev rows, are left out.
 
     Raises:
         DataError: see ``RowReader`` and ``LabelSet``.
@@ -59,12 +65,20 @@ def read_inputs(
         labels = LabelSet((REGRESSION_LABEL,))
     else:
         labels = LabelSet.from_data(train_file, renames)
-    if dev is None:
+    dev_file = None if dev is None else read_dataset(dev, options, problem_type)
+    if dev_file is None:
         rows, held_out = split_rows(train_file.rows, dev_fraction, seed, problem_type)
-        return Inputs(train_file=train_file, dev_file=None, train=rows, dev=held_out, labels=labels)
-    dev_file = read_dataset(dev, options, problem_type)
-    labels.check(dev_file, str(train))
-    return Inputs(train_file=train_file, dev_file=dev_file, train=train_file.rows, dev=dev_file.rows, labels=labels)
+    else:
+        labels.check(dev_file, str(train))
+        rows, held_out = train_file.rows, dev_file.rows
+    return Inputs(
+        train_file=train_file,
+        dev_file=dev_file,
+        train=without_repeats(rows, held_out) if drop_repeats else rows,
+        dev=held_out,
+        labels=labels,
+        repeats=find_repeats(train_file.rows),
+    )
 
 
 def with_labels(inputs: Inputs, labels: LabelSet) -> Inputs:

@@ -194,6 +194,9 @@ def _introduce(
             say(f"left out {file.problems.total} rows of {file.path}; the first: {file.problems.shown[0]}")
     if cut := rows.truncated + dev.truncated:
         say(f"{cut} texts are longer than {config.max_length} tokens and lose their end")
+    if inputs.repeats.alike or inputs.repeats.contradicting:
+        remedy = "repeats are left out" if config.drop_repeats else "--drop-repeats leaves repeats out"
+        say(f"{inputs.train_file.path}: {inputs.repeats}; {remedy}")
     if seen := inputs.seen_dev_rows:
         say(f"{seen} dev texts are also training texts: the dev figures are better than on new texts")
     say(

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from contract.scores import ProblemType
+from finetune.repeats import same_text
 from labelled.reader import Row
 
 QUANTILES = 10
@@ -73,9 +74,3 @@ def _strata(rows: Sequence[Row], problem_type: ProblemType) -> list[object]:
     values = np.array([row.value for row in rows])
     borders = np.quantile(values, np.linspace(0, 1, QUANTILES + 1)[1:-1])
     return list(np.searchsorted(borders, values, side="right").tolist())
-
-
-def same_text(row: Row) -> str:
-    """A key that is equal for texts that differ only in case and white space."""
-    parts = (row.text,) if isinstance(row.text, str) else row.text
-    return "\0".join(" ".join(part.casefold().split()) for part in parts)

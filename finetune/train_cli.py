@@ -100,6 +100,15 @@ def finetune(
             rich_help_panel=DATA,
         ),
     ] = DEFAULT.dev_fraction,
+    drop_repeats: Annotated[
+        bool,
+        typer.Option(
+            "--drop-repeats",
+            help="Leave out training rows that repeat another one, case and white space aside, and those whose text is "
+            "in dev.",
+            rich_help_panel=DATA,
+        ),
+    ] = DEFAULT.drop_repeats,
     overwrite: Annotated[
         bool,
         typer.Option(
@@ -269,6 +278,7 @@ def finetune(
         clip_norm=clip_norm,
         max_length=max_length,
         dev_fraction=dev_fraction,
+        drop_repeats=drop_repeats,
         evals_per_epoch=evals_per_epoch,
         patience=patience,
         metric=metric,
@@ -312,6 +322,7 @@ def finetune(
             problem_type=config.problem_type,
             renames=parse_renames(label_names),
             dev_fraction=dev_fraction,
+            drop_repeats=drop_repeats,
             seed=seed,
         )
         from finetune.run import run_training

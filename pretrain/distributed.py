@@ -17,6 +17,7 @@ micro-batch, an empty one if need be, so that none waits for another that has al
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -114,8 +115,21 @@ def join(device: torch.device) -> Iterator[World]:
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
     try:
         yield World(rank=dist.get_rank(), size=size, device=device)
+        dist.barrier()  # nobody takes the store away while others still speak through it
     finally:
         dist.destroy_process_group()
+
+
+def end_rank() -> None:
+    """End this process at once if it is one of several, when everything it wrote is on disk.
+
+    On the usual way out torch's threads abort a rank now and then ("terminate called without an active exception"), and
+    torchrun takes that for a failure of the whole run.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(0)
 
 
 class Replica:

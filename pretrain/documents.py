@@ -71,7 +71,8 @@ def _open(unit: Unit) -> IO[bytes]:
 def _decode(content: bytes, offset: int, unit: Unit, reading: Reading, counts: Counter[str]) -> str | None:
     """The text of a document's bytes; None if they are bad and bad ones are skipped."""
     try:
-        return content.decode()
+        text = content.decode()
+        return text.removeprefix("\ufeff") if offset == 0 else text
     except UnicodeDecodeError as error:
         if reading.bad_files == "refuse":
             at = offset + error.start
@@ -128,12 +129,15 @@ def _pieces(handle: IO[bytes], unit: Unit, limit: int) -> Iterator[tuple[int, by
     rest = b""
     while line := rest + handle.readline(limit - len(rest)):
         rest, cut = b"", False
-        if position == 0 and line.startswith(_BOM):
-            line, position = line[len(_BOM) :], len(_BOM)
-        elif len(line) >= limit and not line.endswith(b"\n"):
+        if len(line) >= limit and not line.endswith(b"\n"):
             (line, rest), cut = _cut_bytes(line), True
         yield position, line, cut
         position += len(line)
+
+
+def _is_blank(offset: int, line: bytes) -> bool:
+    """Whether a line has nothing but white space and, at the beginning of a file, a byte order mark."""
+    return not (line.removeprefix(_BOM) if offset == 0 else line).strip()
 
 
 def _cut_bytes(line: bytes) -> tuple[bytes, bytes]:
@@ -162,7 +166,7 @@ def _lines(handle: IO[bytes], unit: Unit, counts: Counter[str]) -> Iterator[tupl
                     f"{unit.path}, byte {offset}: a line is longer than {limit >> 20} MiB; is this a JSON-lines file?"
                 )
             counts["long_documents_cut"] += 1
-        if line.strip():
+        if not _is_blank(offset, line):
             yield offset, line
 
 
@@ -174,7 +178,7 @@ def _between_blank_lines(handle: IO[bytes], unit: Unit, counts: Counter[str]) ->
     goes_on = False
     for offset, line, cut in _pieces(handle, unit, MAX_DOCUMENT_BYTES):
         whole, goes_on = not goes_on, cut
-        if whole and not line.strip():
+        if whole and _is_blank(offset, line):
             if lines:
                 yield begin, b"".join(lines)
                 lines = []

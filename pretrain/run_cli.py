@@ -204,6 +204,7 @@ def run_command(
     A run that was stopped or killed goes on with the same command and --resume: with the same samples in the same
     order, and on one process with the same weights to the bit.
     """
+    from pretrain.distributed import end_rank
     from pretrain.options import Choices, resolve
     from pretrain.run import pretrain
     from pretrain.settings import ShapeChanges
@@ -253,12 +254,12 @@ def run_command(
     )
     settings, upkeep, device = resolve(choices, opened)
     finished = pretrain(settings, upkeep, opened, out, device=device, go_on=resume, overwrite=overwrite)
-    if not finished.leads:
-        return
-    for name, value in finished.heldout.items():
-        typer.echo(f"held-out {name.replace('_', ' ')}: {value:.4g}")
-    typer.echo(f"{finished.out}: {finished.state.step:,} steps, {finished.state.tokens:,} tokens")
-    typer.echo(f"robal finetune --model {finished.out} --train ...")
+    if finished.leads:
+        for name, value in finished.heldout.items():
+            typer.echo(f"held-out {name.replace('_', ' ')}: {value:.4g}")
+        typer.echo(f"{finished.out}: {finished.state.step:,} steps, {finished.state.tokens:,} tokens")
+        typer.echo(f"robal finetune --model {finished.out} --train ...")
+    end_rank()
 
 
 def plan_command(

@@ -88,7 +88,7 @@ def _add_routes(api: FastAPI) -> None:
         asked = parse_classify(request.state.body, request.app.state.settings)
         if asked.timeout_ms is None and (header := request.headers.get(TIMEOUT_HEADER)) is not None:
             asked = asked.model_copy(update={"timeout_ms": parse_timeout(header)})
-        answer, timings = await classifier.classify(asked)
+        answer, timings = await classifier.classify(asked, request.state.request_id)
         seconds = {
             "x-tokenize-ms": timings.tokenise_s,
             "x-queue-ms": timings.queue_s,

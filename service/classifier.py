@@ -17,7 +17,7 @@ import numpy as np
 from contract.encoding import EncodedText, TextEncoder
 from contract.errors import EngineFailure, TextTooLong, Unavailable
 from contract.manifest import Manifest, load_manifest, load_text_encoder
-from contract.scores import ranked
+from contract.scores import Array, ranked
 from service.engine import Engine, Logits, OnnxEngine, attention_cells, check_probe
 from service.metrics import Metrics
 from service.runner import EngineRunner
@@ -136,8 +136,12 @@ class Classifier:
         for text in ("", "a " * encoder.max_length):
             await self._runner.run([encoder.encode(text)])
 
-    async def classify(self, request: ClassifyRequest) -> tuple[ClassifyResponse, Timings]:
+    async def classify(self, request: ClassifyRequest, request_id: str = "") -> tuple[ClassifyResponse, Timings]:
         """Answer one request.
+
+        Args:
+            request: the texts and how to answer.
+            request_id: for the log, should a text of a list fail.
 
         Raises:
             TextTooLong: a text exceeds the limit and truncation is off.
@@ -170,7 +174,7 @@ class Classifier:
         self._metrics.tokens.inc(tokens)
         answer = ClassifyResponse(
             model=self._name,
-            results=self._results(computed, encoded, request),
+            results=self._results(computed, encoded, request, request_id),
             usage=Usage(texts=len(texts), tokens=tokens),
         )
         return answer, Timings(tokenise_s=tokenise_s, queue_s=computed.queue_s, engine_s=computed.engine_s)
@@ -242,29 +246,38 @@ class Classifier:
         self._metrics.deadline_misses.inc(texts)
 
     def _results(
-        self, computed: Computed, encoded: Sequence[EncodedText], request: ClassifyRequest
+        self, computed: Computed, encoded: Sequence[EncodedText], request: ClassifyRequest, request_id: str
     ) -> list[Result | FailedResult]:
         if not isinstance(request.inputs, list):
             computed.logits  # noqa: B018  # raises its failure: there is no neighbour to answer
         results: list[Result | FailedResult] = []
-        for row, item in zip(computed.rows, encoded, strict=True):
+        for number, (row, item) in enumerate(zip(computed.rows, encoded, strict=True)):
             if isinstance(row, EngineFailure):
-                logger.error("a text of a list could not be computed: %s", row, exc_info=row.__cause__)
+                logger.error("request %s, inputs[%d]: %s", request_id, number, row, exc_info=row.__cause__)
                 results.append(FailedResult(error=ItemError(type="internal_error", message=ITEM_FAILED)))
             else:
                 results.append(self._result(row, item, request))
         return results
 
+    def _given(self, probabilities: Array, threshold: float | None) -> list[str] | None:
+        """Labels that a text has, of a model of several."""
+        manifest = self.model.manifest
+        if manifest.problem_type != "multi_label_classification":
+            return None
+        limits = self._calibration.limits(manifest.labels) if threshold is None else threshold
+        reached = probabilities >= limits
+        return [label for label, is_given in zip(manifest.labels, reached, strict=True) if is_given]
+
     def _result(self, logits: Logits, item: EncodedText, request: ClassifyRequest) -> Result:
         manifest = self.model.manifest
-        scores = logits
-        if not request.raw_scores:
-            scores = self._calibration.scores(logits[None], manifest.problem_type)[0]
+        calibrated = self._calibration.scores(logits[None], manifest.problem_type)[0]
+        scores = logits if request.raw_scores else calibrated
         best = [LabelScore(label=label, score=score) for label, score in ranked(scores, manifest.labels)]
         return Result(
             label=best[0].label,
             score=best[0].score,
             scores=best[: request.top_k],
+            given=self._given(calibrated, request.threshold),
             truncated=item.truncated,
             tokens=len(item.input_ids),
         )

@@ -51,6 +51,7 @@ ANSWER_EXAMPLE: dict[str, Any] = {
             "label": "injection",
             "score": 0.98,
             "scores": [{"label": "injection", "score": 0.98}, {"label": "benign", "score": 0.02}],
+            "given": None,
             "truncated": False,
             "tokens": 6,
         }

@@ -73,6 +73,11 @@ class ClassifyRequest(_Strict):
         None, description="Number of labels in `scores`, best first; all by default."
     )
     raw_scores: bool = Field(False, description="Give the model's raw logits in place of probabilities.")
+    threshold: Annotated[float, Field(ge=0, le=1)] | None = Field(
+        None,
+        description="For models of several labels: the probability from which a label counts as given. By default each "
+        "label's own, which the training found, else 0.5.",
+    )
     truncation: Literal["right", "left", "off"] = Field(
         "right",
         description="Which side of a text over the model's limit is cut. With `off` such a request is refused (422).",
@@ -119,6 +124,10 @@ class Result(_Answer):
     label: str = Field(description="The best label.")
     score: float = Field(description="Its score.")
     scores: list[LabelScore] = Field(description="Labels, best first, at most top_k of them.")
+    given: list[str] | None = Field(
+        description="For models of several labels: those whose probability reaches the threshold, in the model's "
+        "order; null for other models."
+    )
     truncated: bool = Field(description="Whether tokens of the text were cut.")
     tokens: int = Field(description="Tokens that the model read, special tokens included.")
 

@@ -181,6 +181,7 @@ def test_settings_saved_inside_a_tokenizer_have_no_effect_and_the_callers_object
 
 
 def test_threads_with_different_wishes_do_not_disturb_each_other() -> None:
+    """B35."""
     """One shared tokenizer whose truncation is set per call gives wrong lengths here, without an exception."""
     one = encoder(max_length=20)
     long = words(60)

@@ -56,6 +56,7 @@ def test_a_row_without_any_token_stays_finite_and_disturbs_no_other(family: str,
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("mask", ["none", "right padding", "all padding"])
 def test_half_precision(mask: str, dtype: torch.dtype, fused: bool) -> None:
+    """B58."""
     generator = torch.Generator().manual_seed(0)
     query, key = ((5 * torch.randn(2, 4, 7, 5, generator=generator)).to(dtype).float() for _ in range(2))
     value = 2 * torch.rand(2, 4, 7, 5, generator=generator) - 1

@@ -5,6 +5,7 @@ import pytest
 
 from contract.errors import DataError, UsageError
 from finetune.inputs import Inputs, read_inputs
+from finetune.repeats import Repeats, same_text
 from labelled.reader import DataOptions
 
 Write = Callable[[str, str | bytes], Path]
@@ -16,6 +17,7 @@ def read(train: Path, dev: Path | None = None, **options: object) -> Inputs:
         "problem_type": "single_label_classification",
         "renames": {},
         "dev_fraction": 0.1,
+        "drop_repeats": False,
         "seed": 0,
     }
     return read_inputs(train, dev, DataOptions(), **(values | options))  # type: ignore[arg-type]
@@ -29,6 +31,19 @@ def test_dev_rows_are_set_aside_or_read(write: Write) -> None:
     inputs = read(train, dev)
     assert (len(inputs.train), len(inputs.dev), inputs.seen_dev_rows) == (40, 2, 1)
     assert len(read(train, dev_fraction=0.0).dev) == 0
+
+
+def test_b10_repeats_are_counted_and_left_out_on_demand(cases: Path) -> None:
+    train, test = cases / "B10_train.csv", cases / "B10_test.csv"
+    inputs = read(train, test)
+    assert inputs.repeats == Repeats(exact=1, alike=2, contradicting=1)
+    assert (len(inputs.train), inputs.seen_dev_rows) == (7, 2)
+    dropped = read(train, test, drop_repeats=True)
+    assert [row.text for row in dropped.train] == ["meeting moved", "free prize", "free prize"]
+    assert dropped.seen_dev_rows == 0
+    assert dropped.dev == inputs.dev
+    split = read(train, dev_fraction=0.4)
+    assert not {same_text(row) for row in split.train} & {same_text(row) for row in split.dev}
 
 
 def test_every_file_is_checked_before_anything_else(write: Write, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@ from collections import Counter
 from hypothesis import given
 from hypothesis import strategies as st
 
-from finetune.split import same_text, split_rows
+from finetune.repeats import same_text
+from finetune.split import split_rows
 from labelled.reader import Row
 
 

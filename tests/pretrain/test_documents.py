@@ -8,7 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from contract.errors import DataError, UsageError
@@ -40,6 +40,7 @@ def documents_of(path: Path, step: int, reading: Reading = PLAIN, counts: Counte
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(lines=["\ufeff", "b"], step=1, last="")
 @given(lines=lines_st, step=st.integers(1, 40), last=st.sampled_from(["", "\n"]))
 def test_blank_lines_part_documents_wherever_units_begin(
     tmp_path: Path, lines: list[str], step: int, last: str
@@ -62,6 +63,7 @@ def test_blank_lines_part_documents_wherever_units_begin(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@example(lines=["\ufeffb"], step=1)  # a unit that ends within the byte order mark
 @given(lines=lines_st, step=st.integers(1, 40))
 def test_a_document_per_line_wherever_units_begin(tmp_path: Path, lines: list[str], step: int) -> None:
     path = tmp_path / "text.txt"

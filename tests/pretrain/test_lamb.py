@@ -63,6 +63,7 @@ def one_step(variant: Variant, weight: Tensor, gradient: Tensor, **settings: Any
 
 
 def test_a_tensor_of_zeros_moves_by_the_learning_rate() -> None:
+    """B56."""
     # nvidia's corrected moments give an update of exactly 1 for a single element; google's first update is
     # 0.1 / (sqrt(0.001) + eps)
     moved = one_step("nvidia", torch.zeros(1), torch.ones(1), lr=0.1, weight_decay=0.0)

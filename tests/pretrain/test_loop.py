@@ -92,6 +92,7 @@ def test_the_loop_equals_a_plain_one_however_a_step_is_divided(
 
 
 def test_a_mean_of_parts_is_the_mean_of_the_whole(store: Store, tmp_path: Path) -> None:
+    """B52."""
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     go(store, tiny_settings(store, micro_tokens=10**6), whole)
     go(store, tiny_settings(store, micro_tokens=1), parts)  # each sample alone: parts of very different sizes
@@ -130,6 +131,7 @@ def test_it_learns_and_leaves_the_frequencies_of_words_behind(store: Store, tmp_
 
 
 def test_the_rate_of_every_update_is_that_of_the_schedule(store: Store, tmp_path: Path) -> None:
+    """B54: the first update has a rate, the peak is there once, the last has none."""
     go(store, tiny_settings(store, steps=10, warmup_steps=4, learning_rate=1.0e-3), tmp_path / "out")
     used = [line["learning_rate"] for line in metrics(tmp_path / "out")]
     expected = [*(1e-3 * u / 4 for u in range(1, 5)), *(1e-3 * (10 - u) / 6 for u in range(5, 11))]

@@ -79,10 +79,21 @@ def test_scores_follow_the_problem_type(tmp_path: Path) -> None:
     with Client(make_api(multi)) as client:
         scores = {s["label"]: s["score"] for s in classify(client, "good bad")["results"][0]["scores"]}
         np.testing.assert_allclose([scores[label] for label in labels], 1 / (1 + np.exp(-logits)), atol=1e-6)
+        assert classify(client, "good bad")["results"][0]["given"] == [name for name in labels if scores[name] >= 0.5]
+        middle = sorted(scores.values())[1]
+        for raw in (False, True):
+            found = classify(client, "good bad", threshold=middle - 1e-4, top_k=1, raw_scores=raw)["results"][0]
+            assert found["given"] == [name for name in labels if scores[name] >= middle - 1e-4]
+        problem(client.post("/classify", json={"inputs": "a", "threshold": 2}), 400, "invalid_request", "threshold")
+    record = {"checkpoint": {"calibration": {"temperature": 1.0, "thresholds": {"a": 0.0, "b": 1.0}}}}
+    save_manifest(multi, replace(load_manifest(multi), provenance=record))
+    with Client(make_api(multi)) as client:
+        own = [name for name in labels if name == "a" or (name == "c" and scores["c"] >= 0.5)]
+        assert classify(client, "good bad")["results"][0]["given"] == own
     value = word_bundle(tmp_path / "value", labels=("score",), problem_type="regression")
     with Client(make_api(value)) as client:
         result = classify(client, "good bad")["results"][0]
-        assert result["label"] == "score"
+        assert (result["label"], result["given"]) == ("score", None)
         assert result["score"] == pytest.approx(float(expected_logits("good bad", 1)[0]), rel=1e-5)
 
 

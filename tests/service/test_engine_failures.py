@@ -55,13 +55,17 @@ def test_an_engine_failure_is_500_with_an_id_and_the_reason_only_in_the_log(
         assert sample(client.api, "robal_engine_failures_total") == 1
 
 
-def test_a_poisonous_text_costs_only_itself_and_leaves_the_service_ready(words: Path) -> None:
+def test_a_poisonous_text_costs_only_itself_and_leaves_the_service_ready(
+    words: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     with Client(make_api(words)) as client:
         alone = client.post("/classify", json={"inputs": ["good"]}).json()["results"][0]
         for poison in ("broken", "nan"):
             problem(client.post("/classify", json={"inputs": f"good {poison}"}), 500, "internal_error")
-            answer = client.post("/classify", json={"inputs": ["good", f"good {poison}", "good"]})
+            inputs = ["good", f"good {poison}", "good"]
+            answer = client.post("/classify", json={"inputs": inputs}, headers={"x-request-id": f"id-{poison}"})
             assert answer.status_code == 200
+            assert f"request id-{poison}, inputs[1]: " in caplog.text
             first, failed, last = answer.json()["results"]
             assert first == last == alone
             message = "the service could not compute this text; the log has the reason."
