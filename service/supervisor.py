@@ -15,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import FrameType
 from typing import Any
+from unittest import mock
 
 import psutil
 
@@ -77,13 +78,9 @@ def serve(settings: Settings, *, address: tuple[str, int], on_ready: Callable[[]
     try:
         with tempfile.TemporaryDirectory(prefix="robal-serve-") as home:
             os.environ.update(_environment(settings, home))
-            import bentoml  # after the environment, which it reads
-
-            server = bentoml.serve(
-                "service.app:TextClassifier", working_dir=str(ROOT), host=address[0], port=address[1]
-            )
-            for number in numbers:
-                signal.signal(number, ask_to_stop)  # again: BentoML's process manager has set its own
+            server = _launch(address, stop)
+            if server is None:
+                return
             try:
                 if _wait_until_ready(address, stop):
                     on_ready()
@@ -94,6 +91,28 @@ def serve(settings: Settings, *, address: tuple[str, int], on_ready: Callable[[]
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+def _launch(address: tuple[str, int], stop: threading.Event) -> Any | None:
+    """Start BentoML's process manager and its worker; None when asked to stop before.
+
+    The manager would set handlers of its own, which drop a signal that arrives before its event loop runs; and it
+    ignores an order to stop that comes before its worker exists. So it sets none, and is left alone until then.
+    """
+    import bentoml  # after the environment, which it reads
+    import circus.controller  # type: ignore[import-untyped]
+
+    if stop.is_set():
+        return None
+    with mock.patch.object(circus.controller, "SysHandler"):
+        server = bentoml.serve("service.app:TextClassifier", working_dir=str(ROOT), host=address[0], port=address[1])
+    give_up = time.monotonic() + SPAWN_S
+    while not psutil.Process().children():
+        if time.monotonic() > give_up:
+            raise Failure("the server process did not start.")
+        time.sleep(WATCH_S / 10)
+    time.sleep(WATCH_S)  # the manager's own book-keeping of the start
+    return server
 
 
 def _environment(settings: Settings, home: str) -> dict[str, str]:
@@ -112,13 +131,10 @@ def _environment(settings: Settings, home: str) -> dict[str, str]:
 def _wait_until_ready(address: tuple[str, int], stop: threading.Event) -> bool:
     """True when the service is ready, False when asked to stop before."""
     workers: set[psutil.Process] = set()
-    give_up = time.monotonic() + SPAWN_S
     while not stop.is_set():
         if _is_ready(address):
             return True
         workers.update(psutil.Process().children())
-        if not workers and time.monotonic() > give_up:
-            raise Failure("the server process did not start.")
         if any(not worker.is_running() or worker.status() == psutil.STATUS_ZOMBIE for worker in workers):
             raise Failure("the server process ended before it was ready; the reason is above.")
         stop.wait(0.05)

@@ -220,6 +220,26 @@ def test_it_is_live_at_once_and_ready_only_when_warm(words: Path, tmp_path: Path
     assert {live for _, live in seen} <= {200}
 
 
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
+@pytest.mark.parametrize("after_s", [0.9, 1.2, 1.5, 1.8, 2.4])
+def test_a_signal_is_heard_at_every_moment_of_the_start(words: Path, after_s: float, number: int) -> None:
+    command = [sys.executable, "-m", "robal", "serve", str(words), "--port", "0", "--threads", "1"]
+
+    def listen_to_ctrl_c() -> None:
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job of a shell inherits deafness
+
+    with subprocess.Popen(command, env=ENVIRONMENT, stdout=subprocess.DEVNULL, preexec_fn=listen_to_ctrl_c) as process:
+        time.sleep(after_s)
+        workers = psutil.Process(process.pid).children()
+        process.send_signal(number)
+        try:
+            # 130 and -15: before the command had begun to serve
+            assert process.wait(timeout=20) in (0, 130, -signal.SIGTERM)
+        finally:
+            process.kill()
+    assert not any(worker.is_running() for worker in workers)
+
+
 @pytest.mark.parametrize(
     "number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)], ids=["SIGTERM", "SIGINT"]
 )
