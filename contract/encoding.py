@@ -102,10 +102,27 @@ class TextEncoder:
             encoded.append(self._assemble(first, second, truncation, index))
         return encoded
 
-    def _assemble(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> EncodedText:
+    def read_part(self, text: Text, truncation: Truncation = "right") -> list[tuple[int, int]]:
+        """Of each side, where the model reads: its first character and the one after its last."""
+        sides = [text] if isinstance(text, str) else list(text)
+        pieces = self._splitter.encode_batch(sides, add_special_tokens=False)
+        lengths = [len(piece) for piece in pieces]
+        self._cut(pieces[0], pieces[1] if len(pieces) == 2 else None, truncation, 0)
+        spans = []
+        for side, piece, length in zip(sides, pieces, lengths, strict=True):
+            if len(piece) == length:
+                spans.append((0, len(side)))
+            elif truncation == "left":
+                spans.append((piece.offsets[0][0] if piece.offsets else len(side), len(side)))
+            else:
+                spans.append((0, piece.offsets[-1][1] if piece.offsets else 0))
+        return spans
+
+    def _cut(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> int:
+        """Cut the sides to the limit, in place; the number of tokens before, special tokens included."""
         room = self.max_length - self._specials[second is not None]
         lengths = (len(first), 0 if second is None else len(second))
-        full_length = sum(lengths) + self._specials[second is not None]
+        full_length = sum(lengths) + int(self._specials[second is not None])
         if sum(lengths) > room:
             if truncation == "off":
                 raise TextTooLong(
@@ -119,6 +136,10 @@ class TextEncoder:
                 keep = _longest_first(lengths, room)
                 first.truncate(keep[0], direction=truncation)
                 second.truncate(keep[1], direction=truncation)
+        return full_length
+
+    def _assemble(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> EncodedText:
+        full_length = self._cut(first, second, truncation, index)
         whole = self.tokenizer.post_process(first, second, add_special_tokens=True)
         types = np.asarray(whole.type_ids, dtype=np.int64)
         return EncodedText(

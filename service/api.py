@@ -13,12 +13,23 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from contract.errors import Unauthorized, Unavailable
-from service.classifier import Classifier
+from service.classifier import Classifier, Timings
 from service.front import Front
 from service.keys import Keys
 from service.metrics import MEDIA_TYPE, Metrics
-from service.openapi import CLASSIFY_ANSWER, CLASSIFY_BODY, DESCRIPTION, ERRORS, documented, openapi
-from service.schemas import TIMEOUT_HEADER, ClassifyResponse, Info, Status, parse_classify, parse_timeout
+from service.openapi import (
+    CLASSIFY_ANSWER,
+    CLASSIFY_BODY,
+    DESCRIPTION,
+    ERRORS,
+    EXPLAIN_ANSWER,
+    EXPLAIN_BODY,
+    documented,
+    openapi,
+)
+from service.parsing import Request as Asked
+from service.parsing import parse_classify, parse_explain, parse_timeout
+from service.schemas import TIMEOUT_HEADER, ClassifyResponse, ExplainResponse, Info, Status
 from service.settings import Settings
 
 DOCS_PAGE = Path(__file__).with_name("docs.html")
@@ -74,6 +85,24 @@ def _json(value: BaseModel, headers: dict[str, str] | None = None) -> Response:
     return Response(value.model_dump_json(), headers=headers, media_type="application/json")
 
 
+def _in_time(asked: Asked, request: Request) -> Asked:
+    """The request with the header's deadline, where its body has none."""
+    if asked.timeout_ms is None and (header := request.headers.get(TIMEOUT_HEADER)) is not None:
+        return asked.model_copy(update={"timeout_ms": parse_timeout(header)})
+    return asked
+
+
+def _stages(timings: Timings, request: Request) -> dict[str, str]:
+    """Headers that tell where the time went."""
+    seconds = {
+        "x-tokenize-ms": timings.tokenise_s,
+        "x-queue-ms": timings.queue_s,
+        "x-engine-ms": timings.engine_s,
+        "x-total-ms": time.perf_counter() - request.state.started,
+    }
+    return {name: f"{1000 * value:.3f}" for name, value in seconds.items()}
+
+
 def _add_routes(api: FastAPI) -> None:
     @api.post(
         "/classify",
@@ -85,17 +114,23 @@ def _add_routes(api: FastAPI) -> None:
     )
     async def classify(request: Request) -> Response:
         classifier = _classifier(request)
-        asked = parse_classify(request.state.body, request.app.state.settings)
-        if asked.timeout_ms is None and (header := request.headers.get(TIMEOUT_HEADER)) is not None:
-            asked = asked.model_copy(update={"timeout_ms": parse_timeout(header)})
+        asked = _in_time(parse_classify(request.state.body, request.app.state.settings), request)
         answer, timings = await classifier.classify(asked, request.state.request_id)
-        seconds = {
-            "x-tokenize-ms": timings.tokenise_s,
-            "x-queue-ms": timings.queue_s,
-            "x-engine-ms": timings.engine_s,
-            "x-total-ms": time.perf_counter() - request.state.started,
-        }
-        return _json(answer, {name: f"{1000 * value:.3f}" for name, value in seconds.items()})
+        return _json(answer, _stages(timings, request))
+
+    @api.post(
+        "/explain",
+        summary="Explain the answer for one text: what each of its words does for a label",
+        operation_id="explain",
+        response_model=ExplainResponse,
+        responses={200: EXPLAIN_ANSWER, **documented(*ERRORS)},
+        openapi_extra=EXPLAIN_BODY,
+    )
+    async def explain(request: Request) -> Response:
+        classifier = _classifier(request)
+        asked = _in_time(parse_explain(request.state.body, request.app.state.settings), request)
+        answer, timings = await classifier.explain(asked)
+        return _json(answer, _stages(timings, request))
 
     @api.get(
         "/info",

@@ -11,13 +11,16 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import partial
+from typing import TypeVar
 
 import numpy as np
 
 from contract.encoding import EncodedText, TextEncoder
-from contract.errors import EngineFailure, TextTooLong, Unavailable
+from contract.errors import EngineFailure, InvalidRequest, TextTooLong, Unavailable, listing
 from contract.manifest import Manifest, load_manifest, load_text_encoder
 from contract.scores import Array, ranked
+from service.attribution import occlude
 from service.engine import Engine, Logits, OnnxEngine, attention_cells, check_probe
 from service.metrics import Metrics
 from service.runner import EngineRunner
@@ -26,6 +29,8 @@ from service.schemas import (
     BundleInfo,
     ClassifyRequest,
     ClassifyResponse,
+    ExplainRequest,
+    ExplainResponse,
     FailedResult,
     Info,
     ItemError,
@@ -38,6 +43,8 @@ from service.schemas import (
 from service.settings import Settings, available_cpus
 
 logger = logging.getLogger("robal.service")
+
+T = TypeVar("T")
 
 TOKENISER_THREADS = 2
 """Enough that one huge text does not hold up the others; the library itself spreads a list over the processors."""
@@ -95,6 +102,10 @@ def load_model(settings: Settings) -> Model:
     )
 
 
+def _usage(encoded: Sequence[EncodedText]) -> Usage:
+    return Usage(texts=len(encoded), tokens=sum(len(item.input_ids) for item in encoded))
+
+
 class Classifier:
     """A loaded model that answers concurrent requests.
 
@@ -148,36 +159,83 @@ class Classifier:
             TooLarge, Overloaded, DeadlineExceeded, Unavailable: see ``Scheduler.submit``.
             EngineFailure: a lone text could not be computed; a text of a list has an error in its place instead.
         """
-        if self._closed:
-            raise Unavailable("the service is stopping; send the request to another instance.")
-        started = time.perf_counter()
+        self._check_open()
         texts = request.texts()
         if not texts:
             answer = ClassifyResponse(model=self._name, results=[], usage=Usage(texts=0, tokens=0))
             return answer, Timings(tokenise_s=0, queue_s=0, engine_s=0)
-        encoder = self.model.text_encoder
+        encode = partial(self.model.text_encoder.encode_batch, texts, request.truncation)
+        encoded, tokenise_s = await self._tokenise(encode, request)
+        computed, timings = await self._submit(encoded, request, tokenise_s)
+        results = self._results(computed, encoded, request, request_id)
+        return ClassifyResponse(model=self._name, results=results, usage=_usage(encoded)), timings
+
+    async def explain(self, request: ExplainRequest) -> tuple[ExplainResponse, Timings]:
+        """What each part of a text does for a label; the text and those without a part are computed as one request.
+
+        Raises:
+            InvalidRequest: the model has no such label.
+            TextTooLong, TooLarge, Overloaded, DeadlineExceeded, Unavailable: as ``classify``.
+            EngineFailure: one of the texts could not be computed.
+        """
+        self._check_open()
+        labels = self.model.manifest.labels
+        if request.label is not None and request.label not in labels:
+            raise InvalidRequest(f"the model has no such label; it has {listing(labels)}.", field="label")
+        prepare = partial(
+            occlude,
+            self.model.text_encoder,
+            request.text(),
+            request.truncation,
+            max_parts=self._settings.max_explain_parts,
+            max_tokens=self._settings.max_queue_tokens,
+        )
+        occlusion, tokenise_s = await self._tokenise(prepare, request)
+        computed, timings = await self._submit(occlusion.encoded, request, tokenise_s)
+        logits = computed.logits
+        scores = self._calibration.scores(logits, self.model.manifest.problem_type)
+        column = int(scores[0].argmax()) if request.label is None else labels.index(request.label)
+        answer = ExplainResponse(
+            model=self._name,
+            label=labels[column],
+            score=scores[0, column],
+            logit=logits[0, column],
+            truncated=occlusion.truncated,
+            tokens=len(occlusion.encoded[0].input_ids),
+            words=occlusion.words,
+            words_per_part=occlusion.words_per_part,
+            parts=occlusion.effects(scores[:, column], logits[:, column]),
+            usage=_usage(occlusion.encoded),
+        )
+        return answer, timings
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise Unavailable("the service is stopping; send the request to another instance.")
+
+    async def _tokenise(self, work: Callable[[], T], request: ClassifyRequest | ExplainRequest) -> tuple[T, float]:
+        """Do work in a tokeniser's thread; its result and seconds."""
+        started = time.perf_counter()
         try:
-            encoded = await asyncio.get_running_loop().run_in_executor(
-                self._tokenisers, encoder.encode_batch, texts, request.truncation
-            )
+            done = await asyncio.get_running_loop().run_in_executor(self._tokenisers, work)
         except TextTooLong as error:
             if not isinstance(request.inputs, list):
                 error.field = "inputs"
             raise
         tokenise_s = time.perf_counter() - started
         self._metrics.stage_seconds.labels("tokenise").observe(tokenise_s)
+        return done, tokenise_s
+
+    async def _submit(
+        self, encoded: Sequence[EncodedText], request: ClassifyRequest | ExplainRequest, tokenise_s: float
+    ) -> tuple[Computed, Timings]:
+        """Have the texts of a request computed, in what is left of its time."""
         timeout_s = None if request.timeout_ms is None else request.timeout_ms / 1e3 - tokenise_s
         computed = await self._scheduler.submit(encoded, timeout_s=timeout_s, weight=WEIGHTS[request.priority])
         self._metrics.stage_seconds.labels("queue").observe(computed.queue_s)
-        tokens = sum(len(item.input_ids) for item in encoded)
-        self._metrics.texts.inc(len(texts))
-        self._metrics.tokens.inc(tokens)
-        answer = ClassifyResponse(
-            model=self._name,
-            results=self._results(computed, encoded, request, request_id),
-            usage=Usage(texts=len(texts), tokens=tokens),
-        )
-        return answer, Timings(tokenise_s=tokenise_s, queue_s=computed.queue_s, engine_s=computed.engine_s)
+        self._metrics.texts.inc(len(encoded))
+        self._metrics.tokens.inc(_usage(encoded).tokens)
+        return computed, Timings(tokenise_s=tokenise_s, queue_s=computed.queue_s, engine_s=computed.engine_s)
 
     async def check_ready(self) -> None:
         """Return if requests can be answered; after an engine failure, try whether it computes again.

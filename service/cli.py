@@ -151,6 +151,7 @@ def serve_command(
     max_batch_items: Annotated[int, _option("max_batch_items", 1)] = _default("max_batch_items"),
     max_queue_tokens: Annotated[int, _option("max_queue_tokens", 1)] = _default("max_queue_tokens"),
     max_texts: Annotated[int, _option("max_texts", 1)] = _default("max_texts"),
+    max_explain_parts: Annotated[int, _option("max_explain_parts", 1)] = _default("max_explain_parts"),
     max_chars: Annotated[int, _option("max_chars", 1)] = _default("max_chars"),
     max_body_bytes: Annotated[int, _option("max_body_bytes", 1)] = _default("max_body_bytes"),
     max_requests: Annotated[int, _option("max_requests", 1)] = _default("max_requests"),

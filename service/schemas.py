@@ -1,26 +1,18 @@
-"""Requests and answers of the HTTP API: the shapes that the OpenAPI document shows, checked strictly.
-
-A request is parsed from its raw bytes, because JSON parsers are more forgiving than an API should be: duplicate
-names, NaN, lone surrogates and other encodings than UTF-8 are refused, each with the path of the offending value.
-"""
+"""Requests and answers of the HTTP API: the shapes that the OpenAPI document shows; ``parsing.py`` fills them."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Sequence
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-from contract.encoding import Text, is_encodable
-from contract.errors import InvalidRequest, TooLarge
-from service.settings import Settings
+from contract.encoding import Text
 
 TIMEOUT_HEADER = "x-timeout-ms"
 """For proxies and clients that set a deadline without knowing the body; the body's own value goes before it."""
 
-_TEXT, _OBJECT, _LIST = "<text>", "<object>", "<list>"
+TEXT, OBJECT, LIST = "<text>", "<object>", "<list>"
+"""Steps that pydantic adds to the path of a fault, for each kind of input."""
 
 
 class _Strict(BaseModel):
@@ -36,16 +28,16 @@ class TextObject(_Strict):
 
 def _kind_of_item(value: object) -> str | None:
     if isinstance(value, str):
-        return _TEXT
-    return _OBJECT if isinstance(value, dict | TextObject) else None
+        return TEXT
+    return OBJECT if isinstance(value, dict | TextObject) else None
 
 
 def _kind_of_inputs(value: object) -> str | None:
-    return _LIST if isinstance(value, list) else _kind_of_item(value)
+    return LIST if isinstance(value, list) else _kind_of_item(value)
 
 
 _Item: TypeAlias = Annotated[
-    Annotated[str, Tag(_TEXT)] | Annotated[TextObject, Tag(_OBJECT)],
+    Annotated[str, Tag(TEXT)] | Annotated[TextObject, Tag(OBJECT)],
     Discriminator(
         _kind_of_item,
         custom_error_type="input_kind",
@@ -53,12 +45,31 @@ _Item: TypeAlias = Annotated[
     ),
 ]
 _Inputs: TypeAlias = Annotated[
-    Annotated[str, Tag(_TEXT)] | Annotated[TextObject, Tag(_OBJECT)] | Annotated[list[_Item], Tag(_LIST)],
+    Annotated[str, Tag(TEXT)] | Annotated[TextObject, Tag(OBJECT)] | Annotated[list[_Item], Tag(LIST)],
     Discriminator(
         _kind_of_inputs,
         custom_error_type="input_kind",
         custom_error_message="must be a string, an object with text and text_pair, or a list of these",
     ),
+]
+
+
+_Truncation: TypeAlias = Annotated[
+    Literal["right", "left", "off"],
+    Field(
+        description="Which side of a text over the model's limit is cut. With `off` such a request is refused (422)."
+    ),
+]
+_TimeoutMs: TypeAlias = Annotated[
+    Annotated[float, Field(gt=0)] | None,
+    Field(
+        description="How long the answer is of use. A request that cannot be answered in time is refused at once, and "
+        "one whose time passes while it waits is not computed (504)."
+    ),
+]
+_Priority: TypeAlias = Annotated[
+    Literal["low", "normal", "high"],
+    Field(description="A larger or smaller share of the engine, beside other requests that wait."),
 ]
 
 
@@ -78,23 +89,28 @@ class ClassifyRequest(_Strict):
         description="For models of several labels: the probability from which a label counts as given. By default each "
         "label's own, which the training found, else 0.5.",
     )
-    truncation: Literal["right", "left", "off"] = Field(
-        "right",
-        description="Which side of a text over the model's limit is cut. With `off` such a request is refused (422).",
-    )
-    timeout_ms: Annotated[float, Field(gt=0)] | None = Field(
-        None,
-        description="How long the answer is of use. A request that cannot be answered in time is refused at once, and "
-        "one whose time passes while it waits is not computed (504).",
-    )
-    priority: Literal["low", "normal", "high"] = Field(
-        "normal", description="A larger or smaller share of the engine, beside other requests that wait."
-    )
+    truncation: _Truncation = "right"
+    timeout_ms: _TimeoutMs = None
+    priority: _Priority = "normal"
 
     def texts(self) -> list[Text]:
         """The texts in order."""
         items = self.inputs if isinstance(self.inputs, list) else [self.inputs]
         return [_as_text(item) for item in items]
+
+
+class ExplainRequest(_Strict):
+    """One text whose answer is to be explained."""
+
+    inputs: _Item = Field(description="One text: a string, or an object with `text` and `text_pair`.")
+    label: str | None = Field(None, description="The label to explain; by default the best one.")
+    truncation: _Truncation = "right"
+    timeout_ms: _TimeoutMs = None
+    priority: _Priority = "low"
+
+    def text(self) -> Text:
+        """The text."""
+        return _as_text(self.inputs)
 
 
 def _as_text(item: str | TextObject) -> Text:
@@ -168,6 +184,37 @@ class ClassifyResponse(_Answer):
     usage: Usage
 
 
+class PartEffect(_Answer):
+    """What a part of the text does for the label: its score with the part, less its score without."""
+
+    side: Literal["text", "text_pair"] = Field(description="Which text of a pair; `text` if there is one only.")
+    start: int = Field(description="First character of the part in that text, counted in Unicode code points from 0.")
+    end: int = Field(description="Character after its last.")
+    text: str = Field(description="Its characters.")
+    score_drop: float = Field(
+        description="By how much the label's score falls when the part is left out; negative where it rises."
+    )
+    logit_drop: float = Field(description="The same for the label's raw logit.")
+
+
+class ExplainResponse(_Answer):
+    """The parts of one text in their order, and what each does for one label."""
+
+    model: ModelName
+    label: str = Field(description="The label that is explained.")
+    score: float = Field(description="Its score for the text as the model reads it.")
+    logit: float = Field(description="Its raw logit.")
+    truncated: bool = Field(description="Whether tokens of the text were cut. What was cut has no parts.")
+    tokens: int = Field(description="Tokens that the model read, special tokens included.")
+    words: int = Field(description="Words that the model read; punctuation and each ideograph count as words.")
+    words_per_part: int = Field(
+        description="Words left out together: 1, or more where the text has more words than `limits.max_explain_parts` "
+        "in /info or the queue allow."
+    )
+    parts: list[PartEffect]
+    usage: Usage
+
+
 class BundleInfo(_Answer):
     """The files being served."""
 
@@ -179,6 +226,7 @@ class LimitsInfo(_Answer):
     """What a request may ask for, and what the service holds."""
 
     max_texts: int
+    max_explain_parts: int
     max_chars: int
     max_body_bytes: int
     max_requests: int
@@ -226,132 +274,3 @@ class ErrorResponse(_Answer):
     """Body of every answer that is not a success."""
 
     error: ErrorDetail
-
-
-def parse_classify(body: bytes, settings: Settings) -> ClassifyRequest:
-    """Read and check a request body.
-
-    Raises:
-        InvalidRequest: the body is not one JSON object of the schema; ``field`` is the path of the first fault.
-        TooLarge: too many texts, or a text with too many characters.
-    """
-    value = _parse_json(body)
-    inputs = value.get("inputs")
-    if isinstance(inputs, list) and len(inputs) > settings.max_texts:  # before looking at each of them
-        raise TooLarge(
-            f"the request has {len(inputs)} texts and the limit is {settings.max_texts}; send several requests.",
-            field="inputs",
-        )
-    try:
-        request = ClassifyRequest.model_validate(value)
-    except ValidationError as error:
-        raise _as_error(error) from None
-    for path, text in _parts(request):
-        if len(text) > settings.max_chars:
-            raise TooLarge(
-                f"the text has {len(text)} characters and the limit is {settings.max_chars}; shorten it.", field=path
-            )
-        if not is_encodable(text):
-            raise InvalidRequest(f"the text {_HALF_A_CHARACTER}.", field=path)
-    return request
-
-
-def parse_timeout(header: str) -> float:
-    """Milliseconds of the header. Raises InvalidRequest for what is not a positive number."""
-    try:
-        value = float(header)
-    except ValueError:
-        value = math.nan
-    if not 0 < value < math.inf:
-        raise InvalidRequest("must be a positive number of milliseconds.", field=TIMEOUT_HEADER)
-    return value
-
-
-def _parts(request: ClassifyRequest) -> Iterator[tuple[str, str]]:
-    """Each string of a request with its path."""
-    several = isinstance(request.inputs, list)
-    for index, item in enumerate(request.inputs if isinstance(request.inputs, list) else [request.inputs]):
-        path = f"inputs[{index}]" if several else "inputs"
-        if isinstance(item, str):
-            yield path, item
-        else:
-            yield f"{path}.text", item.text
-            if item.text_pair is not None:
-                yield f"{path}.text_pair", item.text_pair
-
-
-_EXAMPLE = 'a JSON object such as {"inputs": "a text"}'
-
-
-def _parse_json(body: bytes) -> dict[str, Any]:
-    try:
-        text = body.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise InvalidRequest(f"the body is not UTF-8 (byte {error.start} cannot be decoded).") from None
-    try:
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant)
-    except InvalidRequest:
-        raise
-    except json.JSONDecodeError as error:
-        problem = "empty" if not text.strip() else f"not valid JSON ({error.msg}, character {error.pos})"
-        raise InvalidRequest(f"the body is {problem}; send {_EXAMPLE}.") from None
-    except RecursionError:
-        raise InvalidRequest("the body is nested too deeply.") from None
-    except ValueError:  # the only other one: an integer of more digits than Python converts
-        raise InvalidRequest("the body has a number with too many digits.") from None
-    if not isinstance(value, dict):
-        raise InvalidRequest(f"the body must be {_EXAMPLE}.")
-    return value
-
-
-def _unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-    value = dict(pairs)
-    if len(value) < len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
-        raise InvalidRequest("the name occurs twice in one object.", field=_shown(twice))
-    return value
-
-
-def _no_constant(name: str) -> Any:
-    raise InvalidRequest(f"the body holds {name}, which is not JSON.")
-
-
-_HALF_A_CHARACTER = "holds half of a surrogate pair (a cut emoji?); send whole characters"
-_SENTENCES = {
-    "extra_forbidden": "unknown field",
-    "missing": "the field is required",
-    "string_type": "must be a string",
-    "int_type": "must be an integer",
-    "bool_type": "must be true or false",
-    "string_unicode": f"the name {_HALF_A_CHARACTER}",
-}
-_SHOWN_FAULTS = 3
-
-
-def _as_error(error: ValidationError) -> InvalidRequest:
-    """The first fault's path, and a sentence for each of the first few."""
-    faults = error.errors(include_url=False, include_input=False)
-    sentences = []
-    for fault in faults[:_SHOWN_FAULTS]:
-        sentence = _SENTENCES.get(fault["type"], fault["msg"].replace("Input should", "must"))
-        sentences.append(f"{_path(fault['loc'])}: {sentence}" if len(faults) > 1 else sentence)
-    if len(faults) > _SHOWN_FAULTS:
-        sentences.append(f"and {len(faults) - _SHOWN_FAULTS} more")
-    return InvalidRequest("; ".join(sentences) + ".", field=_path(faults[0]["loc"]) or None)
-
-
-def _path(location: Sequence[int | str]) -> str:
-    """``('inputs', '<list>', 3, '<object>', 'text')`` as ``inputs[3].text``."""
-    path = ""
-    for part in location:
-        if isinstance(part, int):
-            path += f"[{part}]"
-        elif part not in (_TEXT, _OBJECT, _LIST):
-            path += f".{_shown(part)}" if path else _shown(part)
-    return path
-
-
-def _shown(name: str) -> str:
-    """A client's own name as an answer may show it: printable, and not longer than a line."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in name[:60])

@@ -62,6 +62,8 @@ class Settings(BaseModel):
     """Most tokens that wait for the engine; beyond that, requests are refused (429)."""
     max_texts: int = Field(1024, ge=1)
     """Most texts of one request (413)."""
+    max_explain_parts: int = Field(64, ge=1)
+    """Most parts of a text that /explain leaves out one after the other; words of longer texts are grouped."""
     max_chars: int = Field(1_000_000, ge=1)
     """Most characters of one text, or of one side of a pair (413)."""
     max_body_bytes: int = Field(2 * 1024 * 1024, ge=1)

@@ -334,6 +334,7 @@ def test_info_tells_the_model_and_every_limit(client: Client, words: Path) -> No
         "bundle": {"format_version": 1, "size_bytes": (words / "model.onnx").stat().st_size},
         "limits": {
             "max_texts": 1024,
+            "max_explain_parts": 64,
             "max_chars": 1_000_000,
             "max_body_bytes": 2_097_152,
             "max_requests": 256,

@@ -5,10 +5,12 @@ import os
 import re
 from pathlib import Path
 
+import pytest
+
 from contract.errors import OUTCOMES
 from service.api import DOCS_PAGE, build_api
-from service.openapi import ERRORS, EXAMPLES, STAGES
-from service.schemas import ClassifyResponse, LimitsInfo
+from service.openapi import ERRORS, EXAMPLES, EXPLAIN_EXAMPLES, STAGES
+from service.schemas import ClassifyResponse, ExplainResponse, LimitsInfo
 from service.settings import Settings
 from tests.service.inprocess import Client
 
@@ -29,11 +31,15 @@ def test_the_service_answers_with_the_document(client: Client) -> None:
 
 
 def test_every_example_works_and_every_documented_header_is_there(client: Client) -> None:
-    for name, example in EXAMPLES.items():
-        response = client.post("/classify", json=example["value"])
-        assert response.status_code == 200, name
-        ClassifyResponse.model_validate(response.json())
-        assert set(STAGES) <= set(response.headers)
+    for path, examples, answer in (
+        ("/classify", EXAMPLES, ClassifyResponse),
+        ("/explain", EXPLAIN_EXAMPLES, ExplainResponse),
+    ):
+        for name, example in examples.items():
+            response = client.post(path, json=example["value"])
+            assert response.status_code == 200, name
+            answer.model_validate(response.json())
+            assert set(STAGES) <= set(response.headers)
 
 
 def test_every_reference_resolves() -> None:
@@ -42,8 +48,9 @@ def test_every_reference_resolves() -> None:
     assert set(re.findall(r'"#/components/schemas/(\w+)"', document)) <= names
 
 
-def test_classify_documents_exactly_its_statuses() -> None:
-    responses = json.loads(GOLDEN.read_text())["paths"]["/classify"]["post"]["responses"]
+@pytest.mark.parametrize("path", ["/classify", "/explain"])
+def test_the_work_documents_exactly_its_statuses(path: str) -> None:
+    responses = json.loads(GOLDEN.read_text())["paths"][path]["post"]["responses"]
     assert set(responses) == {"200"} | {str(OUTCOMES[kind].http_status) for kind in ERRORS}
 
 
