@@ -31,6 +31,7 @@ TABLE: dict[str, tuple[set[str], set[str]]] = {
         {
             *("bentoml", "fastapi", "starlette", "pydantic", "onnxruntime", "numpy", "tokenizers"),
             *("prometheus_client", "psutil", "typer", "rich"),
+            "circus",  # BentoML's process manager, whose signal handlers the supervisor takes away
         },
     ),
     "loadtests": ({"contract"}, {"locust", "gevent", "numpy", "matplotlib", "psutil", "typer", "rich"}),
