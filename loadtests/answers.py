@@ -1,20 +1,36 @@
-"""Was the answer right? Checked for every request, so that a fast wrong server cannot win.
+"""What one answer of a service is worth. A fast server that answers wrongly must not win.
 
-Four outcomes that are counted apart and never mixed: only ``ok`` answers have a latency that means anything.
+Outcomes are counted apart and never mixed: only ``ok`` answers have a latency that means anything.
 """
 
 from __future__ import annotations
 
 import json
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-Outcome: TypeAlias = Literal["ok", "refused", "error", "wrong"]
+Outcome: TypeAlias = Literal["ok", "refused", "error", "wrong", "dropped"]
 """``refused``: 429, 503 or 504, the server protects itself. ``error``: any other status, or no answer.
-``wrong``: status 200 with a body that is not a classification of the texts that were sent."""
+``wrong``: status 200 with a body that is not a classification of the texts that were sent. ``dropped``: never sent,
+because the generator had as many requests open as it may."""
 
 REFUSALS = frozenset({429, 503, 504})
+
+
+class WrongAnswer(ValueError):
+    """Why a body is not a classification of the texts."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Reading:
+    """What a body says."""
+
+    labels: Sequence[str]
+    """The best label of each text."""
+    tokens: int = 0
+    """Tokens that the server says it read; 0 if it does not tell."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,47 +41,51 @@ class Answer:
     problem: str | None = None
     """What was wrong with it; None for ``ok``."""
     tokens: int = 0
-    """Tokens that the server says it read."""
+    mislabelled: int = 0
+    """Texts whose label is not the expected one."""
 
 
-def check_answer(status: int, body: bytes, texts: int) -> Answer:
-    """Judge one answer of ``POST /classify``.
+Reader: TypeAlias = Callable[[Any], Reading]
+"""Reads a parsed body; raises WrongAnswer, KeyError, TypeError or IndexError for what is none."""
+
+
+def judge(read: Reader, status: int, body: bytes, *, texts: int, labels: Sequence[str] | None = None) -> Answer:
+    """Judge one answer.
 
     Args:
+        read: of the service's protocol.
         status: HTTP status, 0 when there was no answer.
         body: the answer's bytes.
         texts: number of texts in the request.
+        labels: the expected label of each text, if known.
     """
     if status != 200:
         problem = f"status {status}" if status else "no answer"
         return Answer(outcome="refused" if status in REFUSALS else "error", problem=problem)
     try:
-        answer = json.loads(body)
+        reading = read(json.loads(body))
+    except WrongAnswer as error:
+        return Answer(outcome="wrong", problem=str(error))
     except ValueError:
         return Answer(outcome="wrong", problem="the body is not JSON")
-    try:
-        results, tokens = answer["results"], answer["usage"]["tokens"]
-    except (KeyError, TypeError):
-        return Answer(outcome="wrong", problem="no results or no usage.tokens")
-    if not isinstance(results, list) or len(results) != texts:
-        found = len(results) if isinstance(results, list) else type(results).__name__
-        return Answer(outcome="wrong", problem=f"results: {found} for {texts} texts")
-    if not isinstance(tokens, int) or tokens < 1:
-        return Answer(outcome="wrong", problem=f"usage.tokens is {tokens!r}")
-    if not all(map(_is_result, results)):
-        return Answer(outcome="wrong", problem="a result without a label or with a score that is not finite")
-    return Answer(outcome="ok", tokens=tokens)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        return Answer(outcome="wrong", problem=f"the body has another shape ({type(error).__name__}: {error})")
+    if len(reading.labels) != texts:
+        return Answer(outcome="wrong", problem=f"results: {len(reading.labels)} for {texts} texts")
+    mislabelled = sum(found != label for found, label in zip(reading.labels, labels or reading.labels, strict=True))
+    return Answer(outcome="ok", tokens=reading.tokens, mislabelled=mislabelled)
 
 
-def _is_result(result: Any) -> bool:
-    """Whether a result has a label and finite scores; Python's JSON reader lets NaN through, so this looks."""
-    if not isinstance(result, dict) or not isinstance(result.get("label"), str):
-        return False
-    scores = result.get("scores")
-    if not isinstance(scores, list) or not scores or not all(isinstance(item, dict) for item in scores):
-        return False
-    return all(_is_finite(value) for value in (result.get("score"), *(item.get("score") for item in scores)))
+def best(scores: Sequence[Any]) -> str:
+    """The label with the highest score of ``[{label, score}, ...]``; Python's JSON lets NaN through, so this looks."""
+    if not isinstance(scores, list) or not scores:
+        raise WrongAnswer("a result without scores")
+    for item in scores:
+        if not isinstance(item["label"], str) or not finite(item["score"]):
+            raise WrongAnswer("a result without a label or with a score that is not finite")
+    return str(max(scores, key=lambda item: item["score"])["label"])
 
 
-def _is_finite(value: Any) -> bool:
+def finite(value: Any) -> bool:
+    """Whether it is a number, and neither NaN nor infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)

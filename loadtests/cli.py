@@ -1,26 +1,29 @@
-"""``robal loadtest``: measure and compare services on this machine."""
+"""``robal loadtest``: measure and compare services."""
 
 from __future__ import annotations
 
-import shlex
-import signal
-import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import typer
 
-from contract.errors import Failure, Interrupted, UsageError
+from loadtests import options as given
 
 app = typer.Typer()
-group = typer.Typer(no_args_is_help=True, help="Measure and compare services on this machine.")
+group = typer.Typer(no_args_is_help=True, help="Measure and compare services.")
 app.add_typer(group, name="loadtest")
 
-MAX_USERS = 256
+
+class Shape(NamedTuple):
+    """How long a comparison is."""
+
+    rounds: int
+    seconds: float
+    warmup_s: float
+
+
+PRESETS = {"quick": Shape(4, 2, 0.5), "standard": Shape(6, 8, 1), "paper": Shape(14, 10, 1)}
+"""For two bundles of base size with the default users: about 2, 5 and 12 minutes."""
 
 
 @app.callback()
@@ -33,110 +36,140 @@ def _group() -> None:
     """Keep sub-commands even when only one is registered."""
 
 
+@group.command("run")
+def run_command(
+    target: Annotated[str, typer.Argument(help="Address of a running service, or a bundle folder to serve.")],
+    out: given.Out = Path("runs/loadtest"),
+    users: given.Users = None,
+    rate: given.Rate = None,
+    burstiness: given.Burstiness = 1.0,
+    trace: given.Trace = None,
+    max_in_flight: given.MaxInFlight = 256,
+    processes: given.Processes = 1,
+    seconds: Annotated[float, typer.Option(min=0.5, max=86400, help="Measured time of each load.")] = 20,
+    warmup: Annotated[float, typer.Option(min=0, max=600, help="Seconds of load before that, not measured.")] = 2,
+    threads: given.Threads = None,
+    precision: given.Precision = "fp32",
+    texts: given.Texts = None,
+    target_ms: given.Target = None,
+    api: given.Api = None,
+    model: given.Model = None,
+    allow_remote: given.AllowRemote = False,
+    pin: given.Pin = False,
+    conditions: given.Asserts = None,
+    junit: given.Junit = None,
+    seed: given.Seed = 0,
+    overwrite: given.Overwrite = False,
+) -> None:
+    """Load one service and report latency, throughput and failures.
+
+    A closed loop (--users) shows how fast it is; an open one (--rate, --trace) what its users wait at that traffic.
+
+    A long --seconds is a soak test: the report shows latency over time, and for a bundle the memory before and after.
+
+    Example: robal loadtest run http://127.0.0.1:3000 --rate 40 --target-ms 100 --assert 'p99_ms < 100'
+    """
+    from loadtests.compare import Plan
+    from loadtests.experiment import loads, measure, pinned_cores
+    from loadtests.machine import usable_cores
+    from loadtests.subjects import open_subjects
+
+    asked = loads(
+        users=users,
+        rate=rate,
+        trace=trace,
+        burstiness=burstiness,
+        max_in_flight=max_in_flight,
+        processes=processes,
+        warmup_s=warmup,
+        seconds=seconds,
+    )
+    count = threads or max(1, usable_cores() - 1)
+    subjects = open_subjects(
+        [target], precision=precision, threads=count, apis=api or (), model=model, allow_remote=allow_remote
+    )
+    plan = Plan(loads=asked, rounds=1, threads=count, seed=seed, target_ms=target_ms, cores=pinned_cores(pin))
+    measure(subjects, plan, texts=texts, out=out, overwrite=overwrite, conditions=conditions or (), junit=junit)
+
+
 @group.command("compare")
 def compare_command(
-    bundle_a: Annotated[Path, typer.Argument(help="The baseline: a bundle folder made by `robal export`.")],
-    bundle_b: Annotated[Path, typer.Argument(help="The bundle that is compared with it.")],
-    out: Annotated[Path, typer.Option(help="Folder for report.html, .md, .json and the raw requests.")] = Path(
-        "runs/loadtest"
-    ),
-    users: Annotated[
-        str, typer.Option(help="Numbers of users who send at once, as in 1,8: a lone user shows latency, many a load.")
-    ] = "1,8",
+    targets: Annotated[
+        list[str], typer.Argument(help="Bundle folders, or addresses of running services; the first is the baseline.")
+    ],
+    out: given.Out = Path("runs/loadtest"),
+    preset: Annotated[
+        str, typer.Option(help="How long: quick (2 minutes for two bundles), standard (5) or paper (12).")
+    ] = "quick",
+    users: given.Users = None,
+    rate: given.Rate = None,
+    burstiness: given.Burstiness = 1.0,
+    trace: given.Trace = None,
+    max_in_flight: given.MaxInFlight = 256,
+    processes: given.Processes = 1,
     rounds: Annotated[
-        int, typer.Option(min=1, help="Visits to each server, in the order A B B A ...; fewer than 3 give no interval.")
-    ] = 6,
-    seconds: Annotated[float, typer.Option(min=0.5, max=3600, help="Measured time per visit and number of users.")] = 3,
-    warmup: Annotated[float, typer.Option(min=0, max=600, help="Seconds of load before that, not measured.")] = 1,
-    threads: Annotated[
         int | None,
-        typer.Option(min=1, help="Threads of each server. Default: all cores but one, which is the generator's."),
+        typer.Option(min=1, help="Visits to each, in the order A B B A ...; fewer than 3 give no interval."),
     ] = None,
-    precision: Annotated[str, typer.Option(help="Which graph of the bundles to serve.")] = "fp32",
-    texts: Annotated[
-        Path | None, typer.Option(help="Your own texts, one a line in UTF-8, instead of synthetic ones.")
+    seconds: Annotated[float | None, typer.Option(min=0.5, max=3600, help="Measured time per visit and load.")] = None,
+    warmup: Annotated[
+        float | None, typer.Option(min=0, max=600, help="Seconds of load before that, not measured.")
     ] = None,
-    margin: Annotated[
-        float, typer.Option(min=0.001, max=0.5, help="Ratios this close to 1, interval included, are equivalent.")
-    ] = 0.05,
-    seed: Annotated[int, typer.Option(help="Of the traffic and of the intervals.")] = 0,
-    overwrite: Annotated[bool, typer.Option(help="Replace an earlier report in --out.")] = False,
+    threads: given.Threads = None,
+    precision: given.Precision = "fp32",
+    texts: given.Texts = None,
+    margin: given.Margin = 0.05,
+    target_ms: given.Target = None,
+    api: given.Api = None,
+    model: given.Model = None,
+    allow_remote: given.AllowRemote = False,
+    pin: given.Pin = False,
+    conditions: given.Asserts = None,
+    junit: given.Junit = None,
+    seed: given.Seed = 0,
+    overwrite: given.Overwrite = False,
 ) -> None:
-    """Serve two bundles in turn, load both with the same texts, and tell what differs.
+    """Visit services in turn under the same load, and tell what differs.
 
-    Each visit starts a fresh server on loopback and drives it with Locust.
-
-    The report says how large both are, how fast, and whether the difference is real.
+    Each visit to a bundle starts a fresh server on loopback. The report says how large they are, how fast, and whether
+    the difference is real.
 
     Exit code 1 if the numbers must not be believed: failures, or a busy generator.
 
-    Example: robal loadtest compare runs/roberta-bundle runs/albert-bundle --out runs/report
+    Example: robal loadtest compare bundles/roberta bundles/albert --out runs/report
     """
-    from loadtests import files, machine, payloads, report  # numpy and matplotlib would slow down --help
-    from loadtests.compare import Plan, compare, open_subjects
-    from loadtests.progress import Progress
+    from contract.errors import UsageError
+    from loadtests.compare import Plan
+    from loadtests.experiment import loads, measure, pinned_cores
+    from loadtests.machine import usable_cores
+    from loadtests.subjects import open_subjects
 
-    files.check_target(out, overwrite=overwrite)
+    if preset not in PRESETS:
+        raise UsageError(f"--preset is {preset!r}; one of {', '.join(PRESETS)} was expected.")
+    if len(targets) < 2:
+        raise UsageError("compare needs two services or more; `robal loadtest run` measures one.")
+    shape = PRESETS[preset]
+    asked = loads(
+        users=users,
+        rate=rate,
+        trace=trace,
+        burstiness=burstiness,
+        max_in_flight=max_in_flight,
+        processes=processes,
+        warmup_s=shape.warmup_s if warmup is None else warmup,
+        seconds=seconds or shape.seconds,
+    )
+    count = threads or max(1, usable_cores() - 1)
+    subjects = open_subjects(
+        targets, precision=precision, threads=count, apis=api or (), model=model, allow_remote=allow_remote
+    )
     plan = Plan(
-        users=parse_users(users),
-        rounds=rounds,
-        seconds=seconds,
-        warmup_s=warmup,
-        threads=threads or max(1, machine.usable_cores() - 1),
+        loads=asked,
+        rounds=rounds or shape.rounds,
+        threads=count,
         seed=seed,
         margin=margin,
+        target_ms=target_ms,
+        cores=pinned_cores(pin),
     )
-    count = payloads.DEFAULT_COUNT
-    chosen = payloads.texts_from_file(texts, count, seed=seed) if texts else payloads.synthetic_texts(count, seed=seed)
-    subjects = open_subjects((bundle_a, bundle_b), precision=precision, threads=plan.threads)
-    facts = machine.describe_machine()
-    created = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
-    try:
-        with terminable(), tempfile.TemporaryDirectory(prefix="robal-loadtest-") as name:
-            work = Path(name)
-            digest = payloads.save_payloads(work / "payloads.jsonl", payloads.payloads(chosen))
-            with Progress(plan.load_s) as progress:
-                visits = compare(
-                    subjects, plan, payloads=work / "payloads.jsonl", work=work, on_progress=progress.update
-                )
-                progress.update("computing intervals, drawing", plan.load_s)
-                found = report.build_report(
-                    subjects,
-                    plan,
-                    visits,
-                    machine=facts,
-                    traffic={"source": f"lines of {texts}" if texts else "synthetic", "count": count, "sha256": digest},
-                    command=shlex.join(["robal", *sys.argv[1:]]),
-                    created=created,
-                )
-                files.write_report(out, found, visits)
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the servers are stopped and no report was written to {out}.") from None
-    print(found["verdict"]["sentence"])
-    print(f"Report: {out / files.PAGE}")
-    if not found["verdict"]["valid"]:
-        raise Failure(f"the comparison is not valid; {out / files.PAGE} shows why.")
-
-
-def parse_users(text: str) -> tuple[int, ...]:
-    """Numbers of users from ``1,8``, ascending.
-
-    Raises:
-        UsageError: not such a list.
-    """
-    parts = [part.strip() for part in text.split(",")]
-    numbers = sorted({int(part) for part in parts if part.isascii() and part.isdigit()})
-    if not all(part.isascii() and part.isdigit() for part in parts) or numbers[0] < 1 or numbers[-1] > MAX_USERS:
-        raise UsageError(f"--users is {text!r}; numbers from 1 to {MAX_USERS} with commas were expected, as in 1,8.")
-    return tuple(numbers)
-
-
-@contextmanager
-def terminable() -> Iterator[None]:
-    """Treat a polite kill and a closed terminal like Ctrl-C: no server may be left behind."""
-    previous = {number: signal.signal(number, signal.default_int_handler) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in previous.items():
-            signal.signal(number, handler)
+    measure(subjects, plan, texts=texts, out=out, overwrite=overwrite, conditions=conditions or (), junit=junit)

@@ -1,69 +1,54 @@
-"""The experiment: both servers in turn, A B B A ..., each visit a fresh process under the same traffic.
+"""The experiment: all services in turn, A B B A ..., each visit a fresh process under the same traffic.
 
-Why a fresh server for each visit, when keeping both resident would save the starts: an idle server still holds memory
+Why a fresh server for each visit, when keeping all resident would save the starts: an idle server still holds memory
 and caches, wakes timers and threads, and on a small machine disturbs the one that is measured. And a process keeps
 for its life what chance gave it (memory layout, huge pages, where its threads run); restarting draws that anew each
 round, so the intervals include it. The price is a start per visit, shown in the report. Nothing is cold that would be
 warm in a long-lived server: weights are in the page cache from the check of their hashes, the server reports ready
 after its own warm-up, and the first part of each stretch is not measured.
+
+A service that is given by its address is visited as it is; it is not restarted, and its memory is not known.
 """
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from contract.errors import UsageError
-from contract.manifest import MANIFEST_NAME, Manifest, load_manifest
-from contract.storage import sha256_file
-from loadtests.driver import Load, drive
+from loadtests.driver import drive
+from loadtests.load import Load
+from loadtests.machine import calibrate
 from loadtests.payloads import STRATA
 from loadtests.records import Run
-from loadtests.servers import Server, Usage, serve_command, serving
+from loadtests.servers import Server, Usage, serving
+from loadtests.subjects import Subject
 
 STRETCH = 16 * STRATA
 """Requests between the starting points of two stretches in the traffic: different rounds see different texts."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Subject:
-    """One of the two services that are compared."""
-
-    name: str
-    family: str
-    precision: str
-    parameters: int
-    unique_parameters: int
-    size_bytes: int
-    """The graph and its weights."""
-    bundle: str
-    """As the user named it."""
-    sha256: str
-    """Of the manifest, which holds the sha256 of every other file."""
-    command: Callable[[int], list[str]]
-    """Command line that serves it on a port."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
 class Plan:
     """The shape of the experiment."""
 
-    users: tuple[int, ...]
+    loads: tuple[Load, ...]
     rounds: int
-    seconds: float
-    warmup_s: float
     threads: int
     seed: int
-    margin: float
+    margin: float = 0.05
+    target_ms: float | None = None
+    """Answers that take longer are of no use to the user."""
+    cores: tuple[int, ...] | None = None
+    """Cores of the servers, the generator has the others; None leaves all to the system."""
 
-    @property
-    def load_s(self) -> float:
+    def load_s(self, subjects: int) -> float:
         """Seconds under load, all visits together, without starts."""
-        return 2 * self.rounds * len(self.users) * (self.warmup_s + self.seconds)
+        return subjects * self.rounds * sum(load.total_s for load in self.loads)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,85 +56,48 @@ class Stretch:
     """One load on one server."""
 
     run: Run
-    server_cpu_s: float
+    server_cpu_s: float | None
     """Processor seconds of the server, warm-up included."""
-    other_cores: float
+    other_cores: float | None
     """Cores that were busy with neither the server nor the generator nor us."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Visit:
-    """One life of one server."""
+    """One life of one server, or one visit to one that lives longer."""
 
     subject: int
-    """0 for A, 1 for B."""
-    start_s: float
-    at_start: Usage
-    after_load: Usage
-    peak_rss_bytes: int
+    """Index of the service."""
+    calibration_ms: float
+    """Time of a fixed piece of work just before: the machine's own speed at this moment."""
     stretches: tuple[Stretch, ...]
-    """One for each number of users."""
+    """One for each load."""
+    start_s: float | None = None
+    at_start: Usage | None = None
+    after_load: Usage | None = None
+    peak_rss_bytes: int | None = None
 
 
-def open_subjects(bundles: tuple[Path, Path], *, precision: str, threads: int) -> tuple[Subject, Subject]:
-    """Read and verify both bundles; two of the same name are told apart by their folders.
-
-    Raises:
-        BundleError: a bundle is missing, broken, edited, or lacks the precision.
-        UsageError: the same bundle twice under one name, or something that is not a folder's path.
-    """
-    manifests = []
-    for bundle in bundles:
-        if "://" in str(bundle) or str(bundle).startswith(("http:", "https:")):
-            raise UsageError(f"{str(bundle)!r} is a URL; compare takes two bundle folders and serves them itself.")
-        manifests.append(load_manifest(bundle))
-    names = [manifest.name for manifest in manifests]
-    if names[0] == names[1]:
-        names = [bundle.absolute().name for bundle in bundles]
-    if names[0] == names[1]:
-        names = [f"{names[0]} (A)", f"{names[1]} (B)"]
-    first, second = (
-        _subject(name, bundle, manifest, precision=precision, threads=threads)
-        for name, bundle, manifest in zip(names, bundles, manifests, strict=True)
-    )
-    return first, second
+def order(rounds: int, subjects: int) -> list[tuple[int, int]]:
+    """(round, subject) of each visit: A B C C B A A B C ..., so that a steady drift of the machine hits all alike."""
+    forth = range(subjects)
+    return [(round_, subject) for round_ in range(rounds) for subject in (forth if round_ % 2 == 0 else forth[::-1])]
 
 
-def _subject(name: str, bundle: Path, manifest: Manifest, *, precision: str, threads: int) -> Subject:
-    graph = manifest.graph(precision)
-    folder = bundle.absolute()
-    return Subject(
-        name=name,
-        family=manifest.family,
-        precision=precision,
-        parameters=manifest.parameters,
-        unique_parameters=manifest.unique_parameters,
-        size_bytes=sum((folder / file).stat().st_size for file in (graph.file, *graph.weights)),
-        bundle=str(bundle),
-        sha256=sha256_file(bundle / MANIFEST_NAME),
-        command=lambda port: serve_command(folder, port=port, threads=threads, precision=precision),
-    )
-
-
-def order(rounds: int) -> list[tuple[int, int]]:
-    """(round, subject) of each visit: A B B A A B B A ..., so that a steady drift of the machine hits both alike."""
-    return [(round_, subject) for round_ in range(rounds) for subject in ((0, 1) if round_ % 2 == 0 else (1, 0))]
-
-
-def compare(
+def visit_all(
     subjects: Sequence[Subject],
     plan: Plan,
     *,
-    payloads: Path,
+    payloads: Sequence[Path],
     work: Path,
     on_progress: Callable[[str, float], None] = lambda doing, load_s: None,
 ) -> list[Visit]:
-    """Visit the servers in turn. One server at a time exists; none is left, whatever happens.
+    """Visit the services in turn. One server at a time exists; none is left, whatever happens.
 
     Args:
-        subjects: A, the baseline, and B.
-        plan: rounds, users, times.
-        payloads: the traffic, written by ``save_payloads``.
+        subjects: A, the baseline, and the others.
+        plan: rounds, loads, times.
+        payloads: the traffic for each of them, written by ``save_payloads``.
         work: folder for logs and records of the running visit.
         on_progress: told what is being done and how many of ``plan.load_s`` seconds are over.
 
@@ -158,61 +106,77 @@ def compare(
     """
     visits = []
     done_s = 0.0
-    for round_, index in order(plan.rounds):
+    for round_, index in order(plan.rounds, len(subjects)):
         subject = subjects[index]
         title = f"round {round_ + 1}/{plan.rounds}, {subject.name}"
         on_progress(f"{title}: starting", done_s)
+        calibration_ms = calibrate()
 
         def waiting(title: str = title, done_s: float = done_s) -> None:
             on_progress(f"{title}: starting", done_s)
 
-        with serving(subject.command, name=subject.name, work=work, on_tick=waiting) as server:
-            at_start = server.usage(proportional=True)
+        with visiting(subject, work=work, cores=plan.cores, on_tick=waiting) as (url, server):
+            at_start = server.usage(proportional=True) if server else None
             stretches = []
-            for position, users in enumerate(plan.users):
-                load = Load(
-                    users=users,
-                    warmup_s=plan.warmup_s,
-                    seconds=plan.seconds,
-                    offset=(round_ * len(plan.users) + position) * STRETCH,
-                )
-                label = f"{title}, {users} user{'s' if users > 1 else ''}"
-                stretches.append(_stretch(server, load, payloads, work, label, done_s, on_progress))
-                done_s += load.warmup_s + load.seconds
-            after_load = server.usage(proportional=True)
+            for position, load in enumerate(plan.loads):
+                place = round_ * len(plan.loads) + position
+                now = load.at(offset=place * STRETCH, seed=plan.seed + place)
+                label = f"{title}, {load.title}"
+
+                def tick(elapsed_s: float, label: str = label, done_s: float = done_s, load: Load = load) -> None:
+                    if server:
+                        server.usage()
+                    on_progress(label, done_s + min(elapsed_s, load.total_s))
+
+                stretches.append(stretch(subject, url, server, now, payloads[index], work, tick))
+                done_s += load.total_s
+            after_load = server.usage(proportional=True) if server else None
         visits.append(
             Visit(
                 subject=index,
-                start_s=server.start_s,
+                calibration_ms=calibration_ms,
+                stretches=tuple(stretches),
+                start_s=server.start_s if server else None,
                 at_start=at_start,
                 after_load=after_load,
-                peak_rss_bytes=server.peak_rss_bytes,
-                stretches=tuple(stretches),
+                peak_rss_bytes=server.peak_rss_bytes if server else None,
             )
         )
     on_progress("done", done_s)
     return visits
 
 
-def _stretch(
-    server: Server,
+@contextlib.contextmanager
+def visiting(
+    subject: Subject, *, work: Path, cores: tuple[int, ...] | None = None, on_tick: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, Server | None]]:
+    """Where a subject can be asked, and the server if it is ours; ours is gone afterwards."""
+    if subject.command is None:
+        yield subject.source, None
+        return
+    with serving(subject.command, name=subject.name, work=work, cores=cores, on_tick=on_tick) as server:
+        yield server.url, server
+
+
+def stretch(
+    subject: Subject,
+    url: str,
+    server: Server | None,
     load: Load,
     payloads: Path,
     work: Path,
-    label: str,
-    done_s: float,
-    on_progress: Callable[[str, float], None],
+    on_tick: Callable[[float], None],
 ) -> Stretch:
-    def tick(elapsed_s: float) -> None:
-        server.usage()
-        on_progress(label, done_s + min(elapsed_s, load.warmup_s + load.seconds))
-
+    """Drive one load, and count what the server and strangers spent meanwhile."""
     ours = psutil.Process()
     started = time.monotonic()
-    server_cpu_s, our_cpu_s, busy_s = server.usage().cpu_s, _cpu_s(ours), _busy_s()
-    run = drive(server.url, load, payloads=payloads, work=work, on_tick=tick)
+    server_cpu_s = server.usage().cpu_s if server else 0.0
+    our_cpu_s, busy_s = _cpu_s(ours), _busy_s()
+    run = drive(url, load, payloads=payloads, work=work, api=subject.api, model=subject.model, on_tick=on_tick)
+    if server is None:
+        return Stretch(run=run, server_cpu_s=None, other_cores=None)
     server_cpu_s = server.usage().cpu_s - server_cpu_s
-    known_s = server_cpu_s + _cpu_s(ours) - our_cpu_s + run.marks[-1].cpu_s
+    known_s = server_cpu_s + _cpu_s(ours) - our_cpu_s + run.generator_cpu_s
     other_s = max(0.0, _busy_s() - busy_s - known_s)
     return Stretch(run=run, server_cpu_s=server_cpu_s, other_cores=other_s / (time.monotonic() - started))
 

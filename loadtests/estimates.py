@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from loadtests.records import Floats
+from loadtests.load import Floats
 
 REPLICATES = 1000
 MIN_ROUNDS = 3

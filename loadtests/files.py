@@ -54,17 +54,17 @@ def _requests(report: dict[str, Any], visits: Sequence[Visit]) -> str:
     writer = csv.writer(buffer)
     plain = [field.name for field in fields(Request) if field.name != "stages_ms"]
     stages = ("tokenize", "queue", "engine", "total")
-    writer.writerow(["visit", "bundle", "users", "phase", *plain, *(f"{stage}_ms" for stage in stages)])
+    writer.writerow(["visit", "service", "load", "phase", *plain, *(f"{stage}_ms" for stage in stages)])
     for number, visit in enumerate(visits):
-        name = report["bundles"][visit.subject]["name"]
-        for users, phase, request in _each(visit):
+        name = report["subjects"][visit.subject]["name"]
+        for title, phase, request in _each(visit):
             values = [getattr(request, field) for field in plain]
-            writer.writerow([number, name, users, phase, *values, *(request.stages_ms.get(stage) for stage in stages)])
+            writer.writerow([number, name, title, phase, *values, *(request.stages_ms.get(stage) for stage in stages)])
     return buffer.getvalue()
 
 
-def _each(visit: Visit) -> Iterator[tuple[int, Phase, Request]]:
+def _each(visit: Visit) -> Iterator[tuple[str, Phase, Request]]:
     for stretch in visit.stretches:
         for phase in PHASES:
             for request in stretch.run.phase(phase):
-                yield stretch.run.users, phase, request
+                yield stretch.run.load.title, phase, request

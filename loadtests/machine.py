@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
+import time
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
@@ -26,6 +28,17 @@ def describe_machine() -> dict[str, Any]:
         "settings": {name: value for name, value in sorted(os.environ.items()) if name.startswith("ROBAL_")},
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in PACKAGES},
     }
+
+
+def calibrate() -> float:
+    """Milliseconds of a fixed piece of work, the best of three: what changes between two calls is the machine."""
+    data = bytes(4_000_000)
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        hashlib.sha256(data).digest()
+        times.append(time.perf_counter() - started)
+    return 1000 * min(times)
 
 
 def usable_cores() -> int:

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from loadtests.tables import Row, bundle_rows, count_rows, facts, level_rows
+from loadtests.tables import Row, count_rows, facts, heads, level_rows, subject_rows
 
 
 def render_markdown(report: Mapping[str, Any]) -> str:
     """The whole report as text; the verdict first."""
-    a, b = (_plain(bundle["name"]) for bundle in report["bundles"])
+    names = [plain(subject["name"]) for subject in report["subjects"]]
+    columns = ["", *map(plain, heads(report))]
     verdict = report["verdict"]
-    lines = [f"# Load test: {a} and {b}", "", f"**{_plain(verdict['sentence'])}**", ""]
-    lines += [f"- Note: {_plain(note)}" for note in verdict["notes"]] + [""] * bool(verdict["notes"])
-    lines += _table(("", a, b, f"{b} / {a}"), bundle_rows(report))
+    lines = [f"# Load test: {listed(names)}", "", f"**{plain(verdict['sentence'])}**", ""]
+    lines += [f"- Note: {plain(note)}" for note in verdict["notes"]] + [""] * bool(verdict["notes"])
+    if rows := subject_rows(report):
+        lines += _table(columns, rows)
     for level in report["levels"]:
-        users = "1 user" if level["users"] == 1 else f"{level['users']} users"
-        lines += ["", f"## With {users}", ""]
-        if level["ratios"] is not None:
-            lines += [*_table(("", a, b, f"{b} / {a}", "verdict"), level_rows(level)), ""]
-        lines += _table(("", a, b), count_rows(level))
+        lines += ["", f"## With {level['title']}", ""]
+        if rows := level_rows(level):
+            lines += [*_table(columns, rows), ""]
+        lines += _table(columns[: 1 + len(names)], count_rows(level))
     lines += [
         "",
         "Values in brackets are 95 % confidence intervals. "
@@ -28,18 +29,32 @@ def render_markdown(report: Mapping[str, Any]) -> str:
         "",
         "## Method and machine",
         "",
-        *(f"- {_plain(name)}: {_code(value)}" for name, value in facts(report)),
+        *(f"- {plain(name)}: {_code(value)}" for name, value in facts(report)),
         "",
     ]
     return "\n".join(lines)
 
 
-def _table(head: tuple[str, ...], rows: Iterable[Row]) -> list[str]:
-    lines = ["| " + " | ".join(head) + " |", "| --- |" + " ---: |" * (len(head) - 1)]
-    for row in rows:
-        cells = (row.label, row.a, row.b, row.ratio, row.verdict)[: len(head)]
-        lines.append("| " + " | ".join(cells) + " |")
-    return lines
+def listed(names: Sequence[str]) -> str:
+    """``a``, ``a and b``, ``a, b and c``."""
+    *most, last = names
+    return f"{', '.join(most)} and {last}" if most else last
+
+
+def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Lines of a table whose first column is words and whose others are numbers."""
+    lines = ["| " + " | ".join(columns) + " |", "| --- |" + " ---: |" * (len(columns) - 1)]
+    return lines + ["| " + " | ".join(cells) + " |" for cells in rows]
+
+
+def _table(columns: Sequence[str], rows: Iterable[Row]) -> list[str]:
+    return markdown_table(columns, [(row.label, *row.values, *_judged(row))[: len(columns)] for row in rows])
+
+
+def _judged(row: Row) -> list[str]:
+    if not row.verdicts:
+        return list(row.ratios)
+    return [f"{ratio} {verdict}" for ratio, verdict in zip(row.ratios, row.verdicts, strict=True)]
 
 
 def _code(text: str) -> str:
@@ -50,6 +65,6 @@ def _code(text: str) -> str:
     return f"{fence}{text}{fence}" if len(fence) == 1 else f"{fence} {text} {fence}"
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Names are the user's: they must not become markup or end a table cell."""
     return "".join(f"\\{char}" if char in "\\`*_[]<>|#" else char for char in text)

@@ -16,11 +16,15 @@ import json
 import math
 import random
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import NormalDist
+from typing import TypeVar
 
 from contract.errors import DataError
+from loadtests.protocols import PROTOCOLS, Protocol
+
+Drawn = TypeVar("Drawn")
 
 STRATA = 32
 MEDIAN_WORDS = 24
@@ -47,10 +51,12 @@ class Payload:
     """One request, ready to be sent."""
 
     body: bytes
-    """JSON for ``POST /classify``."""
+    """The JSON of the service's protocol."""
     texts: int
     characters: int
     """Characters of its texts: the length that does not depend on a tokenizer."""
+    labels: tuple[str, ...] | None = None
+    """The right label of each text, if known."""
 
 
 def synthetic_texts(count: int, *, seed: int) -> list[str]:
@@ -66,26 +72,49 @@ def synthetic_texts(count: int, *, seed: int) -> list[str]:
     return _stratified(text, count, rng)
 
 
-def texts_from_file(path: Path, count: int, *, seed: int) -> list[str]:
-    """Lines of a UTF-8 file, drawn so that each block of 32 texts spans its lengths. Blank lines are skipped.
+def texts_from_file(path: Path, count: int, *, seed: int) -> tuple[list[str], list[str] | None]:
+    """Texts and, if the file has them, their labels; drawn so that each block of 32 texts spans the file's lengths.
+
+    Args:
+        path: UTF-8, one text a line; or ``.jsonl`` with ``{"text": ..., "label": ...}`` a line, label optional.
+            Blank lines are skipped.
+        count: texts to draw.
+        seed: of the draw.
 
     Raises:
-        DataError: the file is missing, not UTF-8, or has no text.
+        DataError: the file is missing, not UTF-8, has no text, or has a line without ``text`` or with labels missing.
     """
     try:
-        lines = path.read_text(encoding="utf-8-sig").splitlines()
+        content = path.read_text(encoding="utf-8-sig")
     except OSError as error:
         raise DataError(f"the texts file {path} cannot be read ({error.strerror}).") from None
     except UnicodeDecodeError as error:
         raise DataError(f"the texts file {path} is not UTF-8 (byte {error.start}); save it as UTF-8.") from None
-    ordered = sorted((line for line in lines if line.strip()), key=lambda line: (len(line), line))
-    if not ordered:
+    lines = [(number, line) for number, line in enumerate(content.splitlines(), 1) if line.strip()]
+    if not lines:
         raise DataError(f"the texts file {path} has no text; one text per line was expected.")
-    return _stratified(lambda quantile: ordered[int(quantile * len(ordered))], count, random.Random(f"lines {seed}"))
+    rows = [_row(path, *line) for line in lines] if path.suffix == ".jsonl" else [(line, None) for _, line in lines]
+    if len({label is None for _, label in rows}) > 1:
+        raise DataError(f"the texts file {path} has labels for some texts only; give all of them one, or none.")
+    ordered = sorted(rows, key=lambda row: (len(row[0]), row[0]))
+    drawn = _stratified(lambda quantile: ordered[int(quantile * len(ordered))], count, random.Random(f"lines {seed}"))
+    labels = [label for _, label in drawn if label is not None]
+    return [text for text, _ in drawn], labels or None
 
 
-def _stratified(text_at: Callable[[float], str], count: int, rng: random.Random) -> list[str]:
-    texts: list[str] = []
+def _row(path: Path, number: int, line: str) -> tuple[str, str | None]:
+    try:
+        row = json.loads(line)
+        text, label = row["text"], row.get("label")
+    except (ValueError, KeyError, TypeError, AttributeError):
+        text = label = None
+    if not isinstance(text, str) or not isinstance(label, str | None):
+        raise DataError(f'the texts file {path}, line {number}: {{"text": "...", "label": "..."}} was expected.')
+    return text, label
+
+
+def _stratified(text_at: Callable[[float], Drawn], count: int, rng: random.Random) -> list[Drawn]:
+    texts: list[Drawn] = []
     while len(texts) < count:
         texts += [text_at((stratum + rng.uniform(1e-9, 1 - 1e-9)) / STRATA) for stratum in _spread(0, STRATA, rng)]
     return texts[:count]
@@ -100,17 +129,28 @@ def _spread(low: int, high: int, rng: random.Random) -> list[int]:
     return [item for pair in pairs for item in rng.sample(pair, 2)]
 
 
-def payloads(texts: Sequence[str]) -> list[Payload]:
-    """One request for each text."""
-    return [Payload(body=json.dumps({"inputs": text}).encode(), texts=1, characters=len(text)) for text in texts]
+def payloads(
+    texts: Sequence[str],
+    *,
+    labels: Sequence[str] | None = None,
+    protocol: Protocol = PROTOCOLS["robal"],
+    batch: int = 1,
+) -> list[Payload]:
+    """One request for each ``batch`` texts; the last ones that fill none are left out."""
+    return [
+        Payload(
+            body=protocol.body(texts[at : at + batch]),
+            texts=batch,
+            characters=sum(map(len, texts[at : at + batch])),
+            labels=None if labels is None else tuple(labels[at : at + batch]),
+        )
+        for at in range(0, len(texts) - batch + 1, batch)
+    ]
 
 
 def save_payloads(path: Path, traffic: Sequence[Payload]) -> str:
     """Write the sequence, one JSON line per request; returns the file's sha256."""
-    lines = (
-        json.dumps({"texts": item.texts, "characters": item.characters, "body": item.body.decode()}) for item in traffic
-    )
-    data = "".join(f"{line}\n" for line in lines).encode()
+    data = "".join(f"{json.dumps(asdict(item) | {'body': item.body.decode()})}\n" for item in traffic).encode()
     path.write_bytes(data)
     return hashlib.sha256(data).hexdigest()
 
@@ -118,4 +158,12 @@ def save_payloads(path: Path, traffic: Sequence[Payload]) -> str:
 def load_payloads(path: Path) -> list[Payload]:
     """Read what ``save_payloads`` wrote."""
     items = map(json.loads, path.read_text().splitlines())
-    return [Payload(body=item["body"].encode(), texts=item["texts"], characters=item["characters"]) for item in items]
+    return [
+        Payload(
+            body=item["body"].encode(),
+            texts=item["texts"],
+            characters=item["characters"],
+            labels=None if item["labels"] is None else tuple(item["labels"]),
+        )
+        for item in items
+    ]

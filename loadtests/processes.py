@@ -16,18 +16,23 @@ LOG_LINES = 15
 
 
 def start(
-    command: list[str], *, work: Path, log: Path, settings: dict[str, str] | None = None
+    command: list[str],
+    *,
+    work: Path,
+    log: Path,
+    settings: dict[str, str] | None = None,
+    cores: tuple[int, ...] | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a child whose output goes to ``log``.
 
     It leads a session of its own: Ctrl-C in the terminal reaches us, and we end the child in order. It inherits our
-    environment without a stranger's Locust settings, and can import this checkout.
+    environment without a stranger's Locust settings, and can import this checkout. ``cores`` are those it may run on.
     """
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("LOCUST_", "ROBAL_LOADTEST_"))}
     path = os.pathsep.join(filter(None, [str(ROOT), kept.get("PYTHONPATH", "")]))
     inherited = {**kept, "PYTHONPATH": path, "PYTHONUNBUFFERED": "1", **(settings or {})}
     with log.open("w") as output:
-        return subprocess.Popen(
+        child = subprocess.Popen(
             command,
             cwd=work,
             env=inherited,
@@ -36,6 +41,9 @@ def start(
             stderr=output,
             start_new_session=True,
         )
+    if cores is not None:
+        psutil.Process(child.pid).cpu_affinity(list(cores))  # its children inherit it
+    return child
 
 
 def stop(child: subprocess.Popen[bytes], patience_s: float = PATIENCE_S) -> None:

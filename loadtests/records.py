@@ -17,17 +17,22 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from loadtests.answers import Outcome
+from loadtests.load import Floats, Load
 
 Phase: TypeAlias = Literal["warm-up", "steady", "cool-down"]
-Floats: TypeAlias = npt.NDArray[np.float64]
 
 MAX_CPU_SHARE = 0.8
 """A Locust process is one thread: above this share of a core it queues requests itself."""
 MAX_LATENESS_SHARE = 0.1
 """Share of a percentile of the latency that the same percentile of the generator's lateness may reach ..."""
+FAILURES: dict[Outcome, str] = {
+    "error": "failed",
+    "refused": "were refused",
+    "wrong": "got a wrong answer",
+    "dropped": "were dropped by the generator, which had as many open as it may",
+}
 TIMER_GRAIN_MS = 1.0
 """... beyond this: event loops round their timers up to whole milliseconds, answers are noticed without it."""
 
@@ -39,17 +44,19 @@ class Request:
     index: int
     """Place of its text in the traffic: the same number is the same text, whoever answers."""
     sent_s: float
-    """Seconds since the test began."""
+    """Seconds since the test began. In an open loop: when it was due."""
     late_ms: float
-    """How long after its user was free it was sent."""
+    """How long after that, or in a closed loop after its user was free, the generator sent it."""
     latency_ms: float
-    """From sending to the last byte of the answer, not rounded."""
+    """From ``sent_s`` to the last byte of the answer, not rounded."""
     status: int
     outcome: Outcome
     problem: str | None
     texts: int
     characters: int
     tokens: int
+    mislabelled: int = 0
+    """Texts whose label is not the expected one."""
     stages_ms: Mapping[str, float] = field(default_factory=dict)
     """What the server says about its stages: ``tokenize``, ``queue``, ``engine``, ``total``."""
 
@@ -61,14 +68,16 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Mark:
-    """A moment in the generator's life: ``start``, ``ready``, ``probe``, ``stop`` or ``end``."""
+    """A moment in the life of a generator process: ``ready``, ``probe``, ``stop`` or ``end``."""
 
     event: str
     at_s: float
     cpu_s: float
-    """Processor seconds that the generator had used."""
+    """Processor seconds that it had used."""
     late_ms: float = 0.0
     """How late its timer fired (probes only)."""
+    process: int = 0
+    """Which of the generator's processes."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -76,28 +85,39 @@ class GeneratorHealth:
     """Whether the numbers are the server's or the generator's own."""
 
     cpu_share: float
-    """Share of one core that the generator used while it measured."""
+    """Share of one core that a generator process used while it measured, the busiest of them."""
     lateness_p50_ms: float
     lateness_p90_ms: float
     lateness_p99_ms: float
     """How late a 20 ms timer fired: as late as this, an arrived answer may have been noticed."""
-    send_gap_p99_ms: float
-    """From one answer to the same user's next request."""
+    send_late_p99_ms: float
+    """How late requests were sent: after they were due, or in a closed loop after their user was free."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Run:
     """One stretch of load on one server."""
 
-    users: int
+    load: Load
     requests: tuple[Request, ...]
     marks: tuple[Mark, ...]
-    warmup_s: float
+
+    @property
+    def generator_cpu_s(self) -> float:
+        """Processor seconds of the generator, all its processes and their start included."""
+        return sum(max(mark.cpu_s for mark in marks) for marks in self.by_process().values())
+
+    def by_process(self) -> dict[int, list[Mark]]:
+        """The marks of each generator process."""
+        own: dict[int, list[Mark]] = {}
+        for mark in self.marks:
+            own.setdefault(mark.process, []).append(mark)
+        return own
 
     @property
     def steady_from_s(self) -> float:
         """Start of the measured time: when all users were there, plus the warm-up."""
-        return self._moment("ready") + self.warmup_s
+        return self._moment("ready") + self.load.warmup_s
 
     @property
     def steady_until_s(self) -> float:
@@ -126,7 +146,7 @@ class Run:
         return [request for request in self.requests if request.outcome == "ok" and low <= request.done_s < high]
 
     def _moment(self, event: str) -> float:
-        return next(mark.at_s for mark in self.marks if mark.event == event)
+        return min(mark.at_s for mark in self.marks if mark.event == event)
 
 
 def latencies(requests: Iterable[Request]) -> Floats:
@@ -136,23 +156,23 @@ def latencies(requests: Iterable[Request]) -> Floats:
 
 def health(runs: Sequence[Run]) -> GeneratorHealth:
     """The generator's processor share and lateness in the measured time of runs that belong together."""
-    cpu_s = time_s = 0.0
+    shares: list[float] = []
     late: list[float] = []
-    gaps: list[float] = []
+    send_late: list[float] = []
     for run in runs:
         low, high = run.steady_from_s, run.steady_until_s
-        probes = [mark for mark in run.marks if mark.event == "probe" and low <= mark.at_s < high]
-        if len(probes) > 1:
-            cpu_s += probes[-1].cpu_s - probes[0].cpu_s
-            time_s += probes[-1].at_s - probes[0].at_s
-        late += [probe.late_ms for probe in probes]
-        gaps += [request.late_ms for request in run.phase("steady")]
+        for marks in run.by_process().values():
+            probes = [mark for mark in marks if mark.event == "probe" and low <= mark.at_s < high]
+            if len(probes) > 1:
+                shares.append((probes[-1].cpu_s - probes[0].cpu_s) / (probes[-1].at_s - probes[0].at_s))
+            late += [probe.late_ms for probe in probes]
+        send_late += [request.late_ms for request in run.phase("steady")]
     return GeneratorHealth(
-        cpu_share=cpu_s / time_s if time_s else 0.0,
+        cpu_share=max(shares, default=0.0),
         lateness_p50_ms=float(np.percentile(late or [0.0], 50)),
         lateness_p90_ms=float(np.percentile(late or [0.0], 90)),
         lateness_p99_ms=float(np.percentile(late or [0.0], 99)),
-        send_gap_p99_ms=float(np.percentile(gaps or [0.0], 99)),
+        send_late_p99_ms=float(np.percentile(send_late or [0.0], 99)),
     )
 
 
@@ -163,7 +183,7 @@ def faults(runs: Sequence[Run]) -> list[str]:
     steady = [request for run in runs for request in run.phase("steady")]
     found = [
         f"{count} of {len(steady)} requests {meaning}{_most_common(r for r in steady if r.outcome == outcome)}"
-        for outcome, meaning in (("error", "failed"), ("refused", "were refused"), ("wrong", "got a wrong answer"))
+        for outcome, meaning in FAILURES.items()
         if (count := sum(request.outcome == outcome for request in steady))
     ]
     generator = health(runs)
@@ -188,16 +208,19 @@ def _late(runs: Sequence[Run], percent: int, late_ms: float) -> str | None:
     return f"its timers fired {late_ms:.1f} ms late (p{percent}), too much for a latency of {latency_ms:.1f} ms"
 
 
-def read_records(lines: Sequence[str], *, users: int, warmup_s: float) -> Run | None:
-    """Parse the generator's JSON lines; None if the test did not come to its end."""
-    records: list[dict[str, Any]] = [json.loads(line) for line in lines]
-    run = Run(
-        users=users,
-        requests=tuple(Request(**record) for record in records if "event" not in record),
-        marks=tuple(Mark(**record) for record in records if "event" in record),
-        warmup_s=warmup_s,
-    )
-    return run if {"ready", "stop", "end"} <= {mark.event for mark in run.marks} else None
+def read_records(files: Sequence[Iterable[str]], *, load: Load) -> Run | None:
+    """Parse the JSON lines of each generator process; None if one of them did not come to its end."""
+    requests: list[Request] = []
+    marks: list[Mark] = []
+    for process, lines in enumerate(files):
+        records: list[dict[str, Any]] = [json.loads(line) for line in lines]
+        own = [Mark(**record, process=process) for record in records if "event" in record]
+        if not {"ready", "stop", "end"} <= {mark.event for mark in own}:
+            return None
+        marks += own
+        requests += [Request(**record) for record in records if "event" not in record]
+    requests.sort(key=lambda request: request.sent_s)
+    return Run(load=load, requests=tuple(requests), marks=tuple(marks))
 
 
 def _most_common(requests: Iterable[Request]) -> str:

@@ -99,7 +99,12 @@ def free_port() -> int:
 
 @contextlib.contextmanager
 def serving(
-    command: Callable[[int], list[str]], *, name: str, work: Path, on_tick: Callable[[], None] = lambda: None
+    command: Callable[[int], list[str]],
+    *,
+    name: str,
+    work: Path,
+    cores: tuple[int, ...] | None = None,
+    on_tick: Callable[[], None] = lambda: None,
 ) -> Iterator[Server]:
     """A ready server for the length of a ``with`` block; it is gone afterwards, whatever happened.
 
@@ -107,6 +112,7 @@ def serving(
         command: the command line for a port.
         name: what to call it in messages.
         work: folder for its log.
+        cores: those it may run on.
         on_tick: called while waiting for it.
 
     Raises:
@@ -115,7 +121,7 @@ def serving(
     port = free_port()
     log = work / "server.log"
     started = time.monotonic()
-    child = processes.start(command(port), work=work, log=log)
+    child = processes.start(command(port), work=work, log=log, cores=cores)
     server = Server(port=port, child=child, log=log, name=name)
     try:
         while not _is_ready(port):

@@ -33,16 +33,26 @@ class Comparison:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Claim:
-    """Everything that the sentence speaks of. Ratios are B to A."""
+class Rival:
+    """One service beside the baseline. Ratios are its own to the baseline's; None where one is not known."""
 
-    a: str
-    b: str
-    size_ratio: float
-    memory_ratio: float
+    name: str
+    size_ratio: float | None
+    memory_ratio: float | None
     comparisons: Sequence[Comparison]
     bands: Sequence[Comparison] = ()
     """Ratios for parts of the traffic; those that differ for sure and by more than the margin are told."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Claim:
+    """Everything that the sentence speaks of."""
+
+    a: str
+    """The baseline."""
+    rivals: Sequence[Rival]
+    alone: Sequence[str] = ()
+    """Statements about the baseline alone, for when it has no rival."""
     rounds: int
     margin: float = MARGIN
     reasons: Sequence[str] = ()
@@ -114,16 +124,30 @@ def clauses(claim: Claim) -> list[str]:
     """The statements of the verdict, the most important first."""
     if claim.reasons:
         return [INVALID, *claim.reasons]
-    if same(claim.size_ratio) and same(claim.memory_ratio):
-        parts = [f"{claim.b} is as large on disk and in memory as {claim.a}"]
-    else:
-        parts = [f"{claim.b} {_size(claim.size_ratio)} and {_memory(claim.memory_ratio)} than {claim.a}"]
-    parts += [describe(item, rounds=claim.rounds, margin=claim.margin) for item in claim.comparisons]
-    for band in claim.bands:
+    if not claim.rivals:
+        return list(claim.alone)
+    return [part for rival in claim.rivals for part in _of(rival, claim)]
+
+
+def _of(rival: Rival, claim: Claim) -> list[str]:
+    parts = [_takes(rival, claim.a)] if rival.size_ratio is not None or rival.memory_ratio is not None else []
+    told = [describe(item, rounds=claim.rounds, margin=claim.margin) for item in rival.comparisons]
+    for band in rival.bands:
         low, high = band.ratio.low, band.ratio.high
         if low is not None and high is not None and (high < 1 / (1 + claim.margin) or low > 1 + claim.margin):
-            parts.append(describe(band, rounds=claim.rounds, margin=claim.margin))
-    return parts
+            told.append(describe(band, rounds=claim.rounds, margin=claim.margin))
+    if not parts and told:  # nothing has named it yet
+        told[0] = f"{rival.name} beside {claim.a}: {told[0]}"
+    return parts + told
+
+
+def _takes(rival: Rival, a: str) -> str:
+    known = [ratio for ratio in (rival.size_ratio, rival.memory_ratio) if ratio is not None]
+    if len(known) == 2 and all(map(same, known)):
+        return f"{rival.name} is as large on disk and in memory as {a}"
+    size = [] if rival.size_ratio is None else [_size(rival.size_ratio)]
+    memory = [] if rival.memory_ratio is None else [_memory(rival.memory_ratio)]
+    return f"{rival.name} {' and '.join(size + memory)} than {a}"
 
 
 def sentence(claim: Claim) -> str:
