@@ -23,6 +23,8 @@ START_S = 30.0
 """Most time that Locust may take to start."""
 ANSWER_S = 60.0
 """Most time that users may wait for their last answer."""
+STOP_S = 10.0
+"""Most time that Locust may take to end after that."""
 TICK_S = 0.5
 GO_S = 0.1
 """From the word to the start: all processes must have read it."""
@@ -89,11 +91,11 @@ def drive(
         (work / "schedule.json").write_text(json.dumps(due.tolist()))
         settings["ROBAL_LOADTEST_SCHEDULE"] = str(work / "schedule.json")
         settings["ROBAL_LOADTEST_IN_FLIGHT"] = str(math.ceil(load.max_in_flight / load.processes))
-    limit_s = START_S + load.total_s + ANSWER_S
+    limit_s = load.total_s + ANSWER_S + STOP_S
     children: list[subprocess.Popen[bytes]] = []
     try:
         for share in range(load.processes):
-            children.append(_start(url, load, share, limit_s, settings, work))
+            children.append(_start(url, load, share, START_S + limit_s, settings, work))
         _go(children, work / "go")
         _wait(children, limit_s, on_tick)
     finally:
@@ -107,7 +109,7 @@ def drive(
 
 
 def _start(
-    url: str, load: Load, share: int, limit_s: float, settings: dict[str, str], work: Path
+    url: str, load: Load, share: int, run_time_s: float, settings: dict[str, str], work: Path
 ) -> subprocess.Popen[bytes]:
     users = 1 if load.users is None else len(range(share, load.users, load.processes))
     (records,) = _records(work, load.processes)[share : share + 1]
@@ -116,7 +118,7 @@ def _start(
     command = [
         sys.executable, "-m", "locust", "-f", str(OPEN if load.is_open else CLOSED),
         "--headless", "--host", url.rstrip("/"), "-u", str(users), "-r", str(users),
-        "--run-time", f"{math.ceil(limit_s)}s", "--stop-timeout", f"{math.ceil(ANSWER_S)}s",
+        "--run-time", f"{math.ceil(run_time_s)}s", "--stop-timeout", f"{math.ceil(ANSWER_S)}s",
         "--only-summary", "--loglevel", "WARNING", "--exit-code-on-error", "0",
     ]
     # fmt: on

@@ -48,11 +48,11 @@ class Arrivals(FastHttpUser):  # type: ignore[misc]
         for due_s in self.environment.schedule[recorder.share :: recorder.shares]:
             while (wait_s := due_s - recorder.now_s()) > 0:
                 gevent.sleep(max(0.0, wait_s - SPIN_S))
-            if recorder.stopping:
+            if recorder.ended.is_set():
                 raise StopUser
             if len(recorder.arrivals) >= self.concurrency:
                 recorder.drop(due_s)
             else:
                 recorder.arrivals.spawn(recorder.send, self.client, due_s, (recorder.now_s() - due_s) * 1000)
-        while True:
-            gevent.sleep(1.0)
+        recorder.ended.wait()
+        raise StopUser

@@ -53,7 +53,7 @@ class Recorder:
         self.go = gevent.event.Event()
         self.arrivals = gevent.pool.Group()
         """Requests of an open loop that are on their way."""
-        self.stopping = False
+        self.ended = gevent.event.Event()
         self.prober: gevent.Greenlet | None = None
         self.go_file = Path(settings["ROBAL_LOADTEST_GO"]) if "ROBAL_LOADTEST_GO" in settings else None
         if self.go_file is None:
@@ -156,8 +156,8 @@ class Recorder:
 
     def stop(self) -> None:
         """Let every user finish the request it waits for, then end the test. Cutting them off would hide slow ones."""
-        if not self.stopping:
-            self.stopping = True
+        if not self.ended.is_set():
+            self.ended.set()
             self.write(event="stop", at_s=self.now_s(), cpu_s=time.process_time())
             gevent.spawn(self._quit)
 

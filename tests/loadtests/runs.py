@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from loadtests.compare import Stretch, Visit
+from loadtests.load import Load
 from loadtests.records import Mark, Request, Run
 from loadtests.servers import Usage
 
@@ -43,13 +44,13 @@ def run(
         for at in range(int(50 * stop_s))
     ]
     marks = (
-        Mark(event="start", at_s=0, cpu_s=1),
         Mark(event="ready", at_s=0.5, cpu_s=1),
         *probes,
         Mark(event="stop", at_s=stop_s, cpu_s=2),
         Mark(event="end", at_s=stop_s + 0.1, cpu_s=2),
     )
-    return Run(users=users, requests=tuple(requests), marks=marks, warmup_s=warmup_s)
+    load = Load(users=users, warmup_s=warmup_s, seconds=seconds)
+    return Run(load=load, requests=tuple(requests), marks=marks)
 
 
 def steady_run(latencies: Sequence[float], users: int = 1, **changes: Any) -> Run:
@@ -68,6 +69,7 @@ def visit(subject: int, *runs: Run, rss_bytes: int = 200_000_000) -> Visit:
     usage = Usage(rss_bytes=rss_bytes, pss_bytes=rss_bytes - 1_000_000, cpu_s=1.0, processes=2)
     return Visit(
         subject=subject,
+        calibration_ms=2.5,
         start_s=2.0,
         at_start=usage,
         after_load=usage,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import psutil
 
-from loadtests.compare import Subject
+from loadtests.subjects import Subject
 
 SCRIPT = Path(__file__).with_name("scripted_server.py")
 
@@ -34,7 +34,7 @@ def subject(name: str, *, shrink: int = 1, **options: object) -> Subject:
         parameters=124_645_632,
         unique_parameters=124_645_632 // shrink,
         size_bytes=498_600_000 // shrink,
-        bundle=f"runs/{name}",
+        source=f"runs/{name}",
         sha256=name.encode().hex().ljust(64, "0")[:64],
         command=scripted(**options),
     )

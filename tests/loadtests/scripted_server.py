@@ -22,7 +22,13 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fail-every", type=int, default=0, help="each Nth answer is a 500")
     parser.add_argument("--refuse-every", type=int, default=0, help="each Nth answer is a 429")
     parser.add_argument("--wrong-every", type=int, default=0, help="each Nth answer is a 200 without results")
+    parser.add_argument("--tail-every", type=int, default=0, help="each Nth answer takes --tail-ms instead")
+    parser.add_argument("--tail-ms", type=float, default=0)
+    parser.add_argument("--other-label-every", type=int, default=0, help="each Nth answer has label b")
+    parser.add_argument("--freeze-after-s", type=float, default=0, help="counted from the first text")
+    parser.add_argument("--freeze-for-s", type=float, default=0)
     parser.add_argument("--ready-after-s", type=float, default=0)
+    parser.add_argument("--tell-time", action="store_true", help="x-total-ms is the true time, else 2.5")
     parser.add_argument("--die", default="", help="say this and exit with code 3")
     parser.add_argument("--die-after", type=int, default=0, help="exit with code 3 at answer N")
     parser.add_argument("--ignore-sigterm", action="store_true")
@@ -34,6 +40,7 @@ class Server:
         self.options = options
         self.started = time.monotonic()
         self.answers = 0
+        self.thaw = 0.0
 
     async def answer(self, path: str, body: bytes) -> tuple[int, dict, dict]:
         options = self.options
@@ -48,16 +55,26 @@ class Server:
             print("out of memory, dying", flush=True)
             os._exit(3)
         text = json.loads(body)["inputs"]
-        await asyncio.sleep(options.delay_ms / 1000 * (10 if number <= options.slow_first else 1))
+        began = time.monotonic()
+        if number == 1:
+            self.thaw = began + options.freeze_after_s + options.freeze_for_s
+        tail = options.tail_every and number % options.tail_every == 0
+        delay_ms = options.tail_ms if tail else options.delay_ms * (10 if number <= options.slow_first else 1)
+        await asyncio.sleep(delay_ms / 1000)
+        if options.freeze_for_s and self.thaw - options.freeze_for_s <= time.monotonic() < self.thaw:
+            await asyncio.sleep(self.thaw - time.monotonic())
         if options.fail_every and number % options.fail_every == 0:
             return 500, {"error": {"type": "EngineFailure"}}, {}
         if options.refuse_every and number % options.refuse_every == 0:
             return 429, {"error": {"type": "Overloaded"}}, {}
         tokens = len(text.split()) + 2
-        scores = [{"label": "a", "score": 0.75}, {"label": "b", "score": 0.25}]
-        result = {"label": "a", "score": 0.75, "scores": scores, "truncated": False, "tokens": tokens}
+        other = options.other_label_every and number % options.other_label_every == 0
+        first, second = "ba" if other else "ab"
+        scores = [{"label": first, "score": 0.75}, {"label": second, "score": 0.25}]
+        result = {"label": first, "score": 0.75, "scores": scores, "truncated": False, "tokens": tokens}
         results = [] if options.wrong_every and number % options.wrong_every == 0 else [result]
-        stages = {"x-tokenize-ms": "0.25", "x-queue-ms": "0.5", "x-engine-ms": "1.5", "x-total-ms": "2.5"}
+        stages = {"x-tokenize-ms": "0.25", "x-queue-ms": "0.5", "x-engine-ms": "1.5"}
+        stages["x-total-ms"] = str(1000 * (time.monotonic() - began)) if options.tell_time else "2.5"
         return 200, {"results": results, "usage": {"texts": 1, "tokens": tokens}}, stages
 
     async def connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -3,7 +3,12 @@ from typing import Any
 
 import pytest
 
-from loadtests.answers import check_answer
+from loadtests.answers import Answer
+from loadtests.protocols import PROTOCOLS, protocol
+
+
+def check_answer(status: int, answered: bytes, texts: int) -> Answer:
+    return PROTOCOLS["robal"].judge(status, answered, texts)
 
 
 def body(**changes: Any) -> bytes:
@@ -66,3 +71,49 @@ def test_a_200_that_classifies_nothing_is_wrong(wrong: bytes) -> None:
 
 def test_a_regression_may_have_any_finite_score() -> None:
     assert check_answer(200, with_result(score=-3, scores=[{"label": "x", "score": -3}]), 2).outcome == "ok"
+
+
+SCORES = [[{"label": "a", "score": 0.2}, {"label": "b", "score": 0.8}], [{"label": "a", "score": 0.9}]]
+ANSWERS = {
+    "tei": SCORES,
+    "hf": SCORES,
+    "infinity": {"object": "classify", "data": SCORES, "model": "m", "usage": {"total_tokens": 9}},
+    "vllm": {
+        "object": "list",
+        "data": [{"index": 1, "label": "a", "probs": [0.9, 0.1]}, {"index": 0, "label": "b", "probs": [0.2, 0.8]}],
+        "usage": {"total_tokens": 9},
+    },
+    "oip": {"outputs": [{"name": "label", "datatype": "BYTES", "shape": [2], "data": ["b", "a"]}]},
+}
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+def test_other_protocols_are_read_and_judged_alike(name: str) -> None:
+    spoken = protocol(name, model="m")
+    answer = json.dumps(ANSWERS[name]).encode()
+    assert spoken.judge(200, answer, 2, ["b", "a"]).outcome == "ok"
+    assert spoken.judge(200, answer, 2, ["b", "a"]).mislabelled == 0
+    assert spoken.judge(200, answer, 2, ["a", "a"]).mislabelled == 1
+    assert spoken.judge(200, answer, 3).outcome == "wrong"
+    assert spoken.judge(200, answer.replace(b"0.8", b"NaN").replace(b'"b", "a"', b"3"), 2).outcome == "wrong"
+    for other in (b"{}", b"[]", b"null", b'{"error": "busy"}'):
+        assert spoken.judge(200, other, 2).outcome == "wrong", other
+
+
+def test_other_protocols_are_asked_in_their_own_words() -> None:
+    def ask(name: str, *texts: str) -> object:
+        return json.loads(protocol(name, model="m").body(texts))
+
+    assert ask("robal", "x") == {"inputs": "x"}
+    assert ask("hf", "x", "y") == {"inputs": ["x", "y"]}
+    assert ask("tei", "x") == {"inputs": "x", "truncate": True}
+    assert ask("tei", "x", "y") == {"inputs": [["x"], ["y"]], "truncate": True}
+    assert ask("vllm", "x") == ask("infinity", "x") == {"input": ["x"], "model": "m"}
+    assert ask("oip", "x", "y") == {"inputs": [{"name": "text", "shape": [2], "datatype": "BYTES", "data": ["x", "y"]}]}
+    assert protocol("oip", model="m").path == "/v2/models/m/infer"
+
+
+def test_scores_of_the_open_inference_protocol_without_labels() -> None:
+    answer = {"outputs": [{"name": "logits", "datatype": "FP32", "shape": [2, 2], "data": [0.1, 0.9, 3, -3]}]}
+    found = protocol("oip", model="m").judge(200, json.dumps(answer).encode(), 2, ["1", "0"])
+    assert (found.outcome, found.mislabelled) == ("ok", 0)

@@ -13,7 +13,8 @@ import pytest
 
 from contract.errors import Failure, UsageError
 from loadtests import driver
-from loadtests.driver import LOCUSTFILE, Load, drive, require_loopback
+from loadtests.driver import CLOSED, check_url, drive
+from loadtests.load import Load
 from loadtests.payloads import payloads, save_payloads, synthetic_texts
 from loadtests.processes import ROOT
 from loadtests.records import Run, latencies
@@ -125,7 +126,7 @@ def test_a_server_that_hangs_ends_the_run_in_time(
     tmp_path: Path, traffic: Path, silent: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a limit of 1.1 s, below what the generator needs at the least: 0.5 s of load and 1 s for the last answer
-    monkeypatch.setattr(driver, "START_S", 0.1)
+    monkeypatch.setattr(driver, "STOP_S", 0.1)
     monkeypatch.setattr(driver, "ANSWER_S", 0.5)
     with pytest.raises(Failure, match=r"did not end within 1 s"):
         drive(silent, Load(users=1, warmup_s=0, seconds=0.5), payloads=traffic, work=tmp_path)
@@ -142,17 +143,22 @@ def test_an_interrupt_leaves_no_generator(tmp_path: Path, traffic: Path, silent:
     assert not [child for child in psutil.Process().children(recursive=True) if "locust" in child.cmdline()]
 
 
-@pytest.mark.parametrize(
-    "url", ["http://10.0.0.1:3000", "http://example.org", "http://0.0.0.0:1", "http://127.0.0.1.example.org", "x", ""]
-)
-def test_other_hosts_are_refused(url: str) -> None:
+@pytest.mark.parametrize("url", ["http://10.0.0.1:3000", "http://example.org", "http://0.0.0.0:1"])
+def test_other_hosts_are_refused_unless_they_are_allowed(url: str) -> None:
     with pytest.raises(UsageError, match="not on this machine"):
-        drive(url, Load(users=1, warmup_s=0, seconds=1), payloads=Path("none"), work=Path("none"))
+        check_url(url)
+    check_url(url, allow_remote=True)
+
+
+@pytest.mark.parametrize("url", ["x", "", "ftp://127.0.0.1", "http:///classify"])
+def test_what_is_no_address_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="not the address of a service"):
+        check_url(url, allow_remote=True)
 
 
 @pytest.mark.parametrize("url", ["http://127.0.0.1:1", "http://[::1]:1", "http://localhost:1", "http://127.9.9.9"])
 def test_loopback_is_fine(url: str) -> None:
-    require_loopback(url)
+    check_url(url)
 
 
 def test_the_locust_file_also_works_with_the_plain_command(tmp_path: Path) -> None:
@@ -160,7 +166,7 @@ def test_the_locust_file_also_works_with_the_plain_command(tmp_path: Path) -> No
     with serving(scripted(delay_ms=5), name="scripted", work=tmp_path) as server:
         # fmt: off
         command = [
-            sys.executable, "-m", "locust", "-f", str(LOCUSTFILE), "--host", server.url,
+            sys.executable, "-m", "locust", "-f", str(CLOSED), "--host", server.url,
             "--headless", "-u", "2", "-r", "2", "-t", "1s", "--only-summary",
         ]
         # fmt: on

@@ -63,7 +63,7 @@ def test_a_file_gives_only_its_own_lines(lines: list[str]) -> None:
         path.write_text("\ufeff" + "\n".join(lines) + "\n\n", encoding="utf-8")
         kept = {line for line in lines if line.strip()}
         if kept:
-            assert set(texts_from_file(path, 64, seed=0)) <= kept
+            assert set(texts_from_file(path, 64, seed=0)[0]) <= kept
         else:
             with pytest.raises(DataError, match="has no text"):
                 texts_from_file(path, 64, seed=0)
@@ -72,7 +72,7 @@ def test_a_file_gives_only_its_own_lines(lines: list[str]) -> None:
 def test_a_file_is_drawn_over_its_whole_range_of_lengths(tmp_path: Path) -> None:
     path = tmp_path / "texts.txt"
     path.write_text("\n".join("x" * n for n in range(1, 321)))
-    lengths = [len(text) for text in texts_from_file(path, 4 * STRATA, seed=0)]
+    lengths = [len(text) for text in texts_from_file(path, 4 * STRATA, seed=0)[0]]
     for block in (2, 4, 8, 16, 32):
         for start in range(0, len(lengths), block):
             share = 320 / block
@@ -100,3 +100,33 @@ def test_bodies_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert [json.loads(item.body)["inputs"] for item in traffic] == ['He said "no"\\', "日本語 ☃", "\x00\x1f"]
     assert digest == save_payloads(tmp_path / "again.jsonl", traffic)
     assert digest != save_payloads(tmp_path / "other.jsonl", traffic[:2])
+
+
+def test_labels_stay_with_their_texts(tmp_path: Path) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text("".join(json.dumps({"text": "x" * n, "label": str(n)}) + "\n" for n in range(1, 65)))
+    texts, labels = texts_from_file(path, 128, seed=0)
+    assert labels == [str(len(text)) for text in texts]
+    traffic = payloads(texts, labels=labels, batch=3)
+    assert len(traffic) == 42
+    assert traffic[1].labels == tuple(labels[3:6])
+    assert json.loads(traffic[1].body)["inputs"] == texts[3:6]
+    save_payloads(tmp_path / "payloads.jsonl", traffic)
+    assert load_payloads(tmp_path / "payloads.jsonl") == traffic
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"text": "a"}\nno\n', "line 2"),
+        ('{"text": 3}\n', "line 1"),
+        ('["a"]\n', "line 1"),
+        ('{"text": "a", "label": 1}\n', "line 1"),
+        ('{"text": "a", "label": "x"}\n{"text": "b"}\n', "labels for some texts only"),
+    ],
+)
+def test_a_bad_row_is_one_sentence(tmp_path: Path, content: str, message: str) -> None:
+    path = tmp_path / "texts.jsonl"
+    path.write_text(content)
+    with pytest.raises(DataError, match=message):
+        texts_from_file(path, 10, seed=0)

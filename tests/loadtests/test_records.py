@@ -3,6 +3,7 @@ from typing import Any
 
 import pytest
 
+from loadtests.load import Load
 from loadtests.records import doubts, faults, health, read_records
 from tests.loadtests.runs import request, run, steady_run
 
@@ -37,7 +38,8 @@ def test_a_test_that_ends_during_the_warm_up_measured_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("outcome", "meaning"), [("error", "failed"), ("refused", "refused"), ("wrong", "wrong answer")]
+    ("outcome", "meaning"),
+    [("error", "failed"), ("refused", "refused"), ("wrong", "wrong answer"), ("dropped", "dropped")],
 )
 def test_a_failure_never_improves_a_latency_and_makes_the_run_invalid(outcome: str, meaning: str) -> None:
     good = [request(2 + n / 100, 50.0) for n in range(90)]
@@ -91,11 +93,12 @@ def lines(*records: dict[str, Any]) -> list[str]:
 
 
 def test_records_without_an_end_are_not_a_run() -> None:
-    start = {"event": "start", "at_s": 0, "cpu_s": 1}
+    load = Load(users=1, warmup_s=1, seconds=3)
     ready, stop, end = (
         {"event": name, "at_s": at, "cpu_s": 1} for name, at in [("ready", 0.5), ("stop", 3), ("end", 3.1)]
     )
-    assert read_records(lines(start, ready, stop, end), users=1, warmup_s=1) is not None
-    assert read_records(lines(start, ready, stop), users=1, warmup_s=1) is None
-    assert read_records(lines(start, ready), users=1, warmup_s=1) is None
-    assert read_records([], users=1, warmup_s=1) is None
+    whole = lines(ready, stop, end)
+    assert read_records([whole, whole], load=load) is not None
+    assert read_records([whole, whole[:2]], load=load) is None
+    assert read_records([whole[:1]], load=load) is None
+    assert read_records([[]], load=load) is None

@@ -12,6 +12,7 @@ import pytest
 from contract.errors import UsageError
 from loadtests.compare import Plan, Visit, order
 from loadtests.files import JSON, MARKDOWN, PAGE, REQUESTS, check_target, write_report
+from loadtests.load import Load
 from loadtests.markdown import render_markdown
 from loadtests.page import render_page
 from loadtests.plots import figures
@@ -19,7 +20,8 @@ from loadtests.report import build_report
 from tests.loadtests.runs import request, run, steady_run, visit
 from tests.loadtests.scripted import subject
 
-PLAN = Plan(users=(1, 8), rounds=4, seconds=3, warmup_s=1, threads=1, seed=0, margin=0.05)
+LOADS = (Load(users=1, warmup_s=1, seconds=3), Load(users=8, warmup_s=1, seconds=3))
+PLAN = Plan(loads=LOADS, rounds=4, threads=1, seed=0)
 MACHINE = {
     "processor": "Abacus <i>9000</i>",
     "cores_usable": 4,
@@ -49,9 +51,11 @@ def experiment(slower: float = 1.0, plan: Plan = PLAN, **second: Any) -> list[Vi
     """B is ``slower`` times A; both drift together by up to 30 % from round to round."""
     rng = np.random.default_rng(0)
     visits = []
-    for round_, index in order(plan.rounds):
+    for round_, index in order(plan.rounds, 2):
         factor = (1 + 0.1 * round_) * (slower if index else 1)
-        runs = [steady_run(factor * rng.normal(10 * users, 0.2, 300), users) for users in plan.users]
+        runs = [
+            steady_run(factor * rng.normal(10 * (load.users or 0), 0.2, 300), load.users or 0) for load in plan.loads
+        ]
         visits.append(visit(index, *runs, rss_bytes=100_000_000 if index else 310_000_000))
     return visits
 
@@ -82,8 +86,8 @@ def page(report: dict[str, Any]) -> str:
 
 def test_two_equal_servers_come_out_equivalent_in_spite_of_drift(report: dict[str, Any]) -> None:
     for level in report["levels"]:
-        assert level["ratios"]["p50"]["verdict"] == level["ratios"]["p95"]["verdict"] == "equivalent"
-        assert level["ratios"]["p50"]["value"] == pytest.approx(1, abs=0.01)
+        assert level["ratios"][1]["p50"]["verdict"] == level["ratios"][1]["p95"]["verdict"] == "equivalent"
+        assert level["ratios"][1]["p50"]["value"] == pytest.approx(1, abs=0.01)
     assert report["verdict"]["valid"]
     assert report["verdict"]["clauses"][0] == "albert is 10.0x smaller on disk and takes 3.1x less memory than roberta"
     assert report["verdict"]["clauses"][1].startswith("with 1 user its median latency is 1.00x (95% CI")
@@ -93,13 +97,21 @@ def test_two_equal_servers_come_out_equivalent_in_spite_of_drift(report: dict[st
 def test_a_different_server_does_not(slower: float, verdict: str) -> None:
     report = build(experiment(slower))
     for level in report["levels"]:
-        assert level["ratios"]["p50"]["verdict"] == verdict
-        assert level["ratios"]["p50"]["value"] == pytest.approx(slower, rel=0.01)
+        assert level["ratios"][1]["p50"]["verdict"] == verdict
+        assert level["ratios"][1]["p50"]["value"] == pytest.approx(slower, rel=0.01)
 
 
 def test_the_numbers_are_those_of_the_steady_phase(report: dict[str, Any]) -> None:
-    measured = report["levels"][0]["bundles"][0]
-    assert measured["requests"] == {"steady": 1200, "ok": 1200, "refused": 0, "error": 0, "wrong": 0}
+    measured = report["levels"][0]["subjects"][0]
+    assert measured["requests"] == {
+        "steady": 1200,
+        "ok": 1200,
+        "refused": 0,
+        "error": 0,
+        "wrong": 0,
+        "dropped": 0,
+        "mislabelled_texts": 0,
+    }
     assert measured["warmup"] == {"requests": 4, "first_ms": 500.0}
     assert measured["latency_ms"]["max"] < 20, "the 500 ms of the warm-up are not measured"
     assert measured["requests_per_s"]["value"] == pytest.approx(100, rel=0.01)
@@ -108,15 +120,15 @@ def test_the_numbers_are_those_of_the_steady_phase(report: dict[str, Any]) -> No
     assert measured["percentiles_ms"][100] == measured["latency_ms"]["max"]
     assert sum(measured["stages_ms"].values()) == pytest.approx(measured["latency_ms"]["mean"])
     assert report["method"]["order"] == "ABBAABBA"
-    assert report["bundles"][1]["memory"]["after_load_rss_bytes"] == 100_000_000
+    assert report["subjects"][1]["memory"]["after_load_rss_bytes"] == 100_000_000
 
 
 def test_a_gain_at_one_length_is_told_with_its_place() -> None:
     """B is twice as fast for the shortest texts only."""
     visits = []
-    for _, index in order(PLAN.rounds):
+    for _, index in order(PLAN.rounds, 2):
         runs = []
-        for users in PLAN.users:
+        for users in (1, 8):
             base = steady_run([10.0 + n % 7 / 100 for n in range(400)], users)
             quick = [
                 request(r.sent_s, r.latency_ms / (2 if index and r.characters < 70 else 1), characters=r.characters)
@@ -142,8 +154,8 @@ def test_failures_make_the_report_invalid_and_keep_its_numbers() -> None:
     assert (
         "albert with 1 user: 1 of 991 requests got a wrong answer (mostly: no results)" in report["verdict"]["sentence"]
     )
-    assert report["levels"][0]["bundles"][1]["requests"]["wrong"] == 1
-    assert report["levels"][0]["ratios"] is not None
+    assert report["levels"][0]["subjects"][1]["requests"]["wrong"] == 1
+    assert report["levels"][0]["ratios"][1] is not None
     html = render_page(report)
     assert "verdict invalid" in html
     assert "<div class=tiles>" not in html
@@ -155,7 +167,7 @@ def test_a_server_without_any_right_answer_still_gives_a_report(tmp_path: Path) 
     visits = [visit(1, dead, dead) if item.subject == 1 else item for item in visits]
     report = build(visits)
     assert not report["verdict"]["valid"]
-    assert report["levels"][0]["ratios"] is None
+    assert report["levels"][0]["ratios"] == [None, None]
     assert figures(report) == {}
     write_report(tmp_path / "out", report, visits)
     assert "no right answer" in (tmp_path / "out" / PAGE).read_text()
@@ -170,19 +182,19 @@ def test_different_tokenizers_are_told_by_the_texts_that_both_read() -> None:
                 more = [
                     request(r.sent_s, r.latency_ms, index=r.index, tokens=3 * r.tokens) for r in stretch.run.requests
                 ]
-                runs.append(run(more, users=stretch.run.users))
+                runs.append(run(more, users=stretch.run.load.users or 0))
             visits[position] = visit(1, *runs)
     report = build(visits)
-    assert report["tokens_ratio"] == pytest.approx(3)
+    assert report["tokens_ratios"][1] == pytest.approx(3)
     assert any(
         "albert cuts the same texts into 3.00x as many tokens as roberta" in n for n in report["verdict"]["notes"]
     )
 
 
 def test_few_rounds_give_no_verdict() -> None:
-    plan = Plan(users=(1,), rounds=2, seconds=3, warmup_s=1, threads=4, seed=0, margin=0.05)
+    plan = Plan(loads=LOADS[:1], rounds=2, threads=4, seed=0)
     report = build(experiment(1.5, plan), plan)
-    assert report["levels"][0]["ratios"]["p50"]["verdict"] == "not enough data"
+    assert report["levels"][0]["ratios"][1]["p50"]["verdict"] == "not enough data"
     notes = " ".join(report["verdict"]["notes"])
     assert "Fewer than 3 rounds" in notes
     assert "takes processor time" in notes
@@ -239,11 +251,11 @@ def test_the_same_numbers_give_the_same_page(report: dict[str, Any], page: str) 
 
 def test_texts_of_one_length_have_no_length_figure() -> None:
     visits = []
-    for _, index in order(PLAN.rounds):
-        same = [run([request(1.5 + n / 100, 10.0 + n % 5) for n in range(90)], users=users) for users in PLAN.users]
+    for _, index in order(PLAN.rounds, 2):
+        same = [run([request(1.5 + n / 100, 10.0 + n % 5) for n in range(90)], users=users) for users in (1, 8)]
         visits.append(visit(index, *same))
     report = build(visits)
-    assert [level["bands"] for level in report["levels"]] == [[], []]
+    assert [level["bands"] for level in report["levels"]] == [[None, []], [None, []]]
     assert "lengths" not in figures(report)
 
 
@@ -257,9 +269,7 @@ def test_names_are_text_and_never_markup() -> None:
     markdown = render_markdown(report)
     assert "<b>|x" not in re.sub(r"`[^`]*`", "", markdown)
     assert "`` runs/$\\frac{$ ` (roberta, fp32) ``" in markdown
-    assert all(
-        len(re.findall(r"(?<!\\)\|", line)) in (4, 5, 6) for line in markdown.splitlines() if line.startswith("|")
-    )
+    assert all(len(re.findall(r"(?<!\\)\|", line)) in (4, 5) for line in markdown.splitlines() if line.startswith("|"))
 
 
 def test_markdown_has_the_verdict_first_and_whole_tables(report: dict[str, Any]) -> None:
@@ -267,7 +277,7 @@ def test_markdown_has_the_verdict_first_and_whole_tables(report: dict[str, Any])
     assert lines[0] == "# Load test: roberta and albert"
     assert report["verdict"]["sentence"] in lines[2].replace("\\", "")
     tables = [line for line in lines if line.startswith("|")]
-    assert {line.count("|") for line in tables} == {4, 5, 6}
+    assert {line.count("|") for line in tables} == {4, 5}
     assert any(re.match(r"\| p50 latency, ms \| [\d.]+ \([\d.]+ to [\d.]+\) \|", line) for line in tables)
     assert any(line.startswith("- command: `robal loadtest") for line in lines)
 
@@ -281,10 +291,10 @@ def test_the_report_is_written_whole(tmp_path: Path, report: dict[str, Any]) -> 
     assert json.loads((out / JSON).read_text()) == report
     rows = gzip.decompress((out / REQUESTS).read_bytes()).decode().splitlines()
     assert len(rows) == 1 + sum(len(s.run.requests) for item in visits for s in item.stretches)
-    assert rows[0].startswith("visit,bundle,users,phase,index,sent_s,")
+    assert rows[0].startswith("visit,service,load,phase,index,sent_s,")
     assert sum(",steady," in row for row in rows) == 2 * 4 * 2 * 300
-    latency = [float(row.split(",")[7]) for row in rows[1:] if row.split(",")[1:4] == ["roberta", "1", "steady"]]
-    assert float(np.median(latency)) == pytest.approx(report["levels"][0]["bundles"][0]["latency_ms"]["p50"]["value"])
+    latency = [float(row.split(",")[7]) for row in rows[1:] if row.split(",")[1:4] == ["roberta", "1 user", "steady"]]
+    assert float(np.median(latency)) == pytest.approx(report["levels"][0]["subjects"][0]["latency_ms"]["p50"]["value"])
 
 
 @pytest.mark.usefixtures("no_figures")

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadtests.estimates import Estimate, student_975
-from loadtests.verdict import Claim, Comparison, clauses, describe, fold, judge, rounds_needed, sentence
+from loadtests.verdict import Claim, Comparison, Rival, clauses, describe, fold, judge, rounds_needed, sentence
 
 
 def ratio(value: float, low: float | None = None, high: float | None = None) -> Estimate:
@@ -76,14 +76,13 @@ def test_describe() -> None:
     assert "no gain" not in words(0.98, 0.9, 1.06)
 
 
-CLAIM = Claim(
-    a="roberta",
-    b="albert",
+ALBERT = Rival(
+    name="albert",
     size_ratio=1 / 10.6,
     memory_ratio=1 / 3.1,
     comparisons=[Comparison(what="with 1 user its median latency", ratio=ratio(0.99, 0.97, 1.02))],
-    rounds=6,
 )
+CLAIM = Claim(a="roberta", rivals=[ALBERT], rounds=6)
 
 
 def test_the_sentence_that_a_sceptic_reads() -> None:
@@ -100,7 +99,7 @@ def test_the_sentence_tells_where_a_gain_is() -> None:
         Comparison(what="for the second quarter it", ratio=ratio(0.96, 0.94, 0.98)),  # within the margin: noise
         Comparison(what="for the longest quarter it", ratio=ratio(1.2)),
     ]
-    text = sentence(replace(CLAIM, bands=bands))
+    text = sentence(replace(CLAIM, rivals=[replace(ALBERT, bands=bands)]))
     assert "for the shortest quarter it is 0.80x" in text
     assert "second" not in text
     assert "longest" not in text
@@ -116,7 +115,15 @@ def test_the_sentence_tells_where_a_gain_is() -> None:
     ],
 )
 def test_sizes_in_words(size: float, memory: float, words: str) -> None:
-    assert clauses(replace(CLAIM, size_ratio=size, memory_ratio=memory))[0] == words
+    assert clauses(replace(CLAIM, rivals=[replace(ALBERT, size_ratio=size, memory_ratio=memory)]))[0] == words
+
+
+def test_each_rival_has_its_own_statements_and_a_service_alone_has_others() -> None:
+    bert = replace(ALBERT, name="bert", size_ratio=None, memory_ratio=None)
+    parts = clauses(replace(CLAIM, rivals=[ALBERT, bert]))
+    assert parts[0].startswith("albert is 10.6x smaller")
+    assert parts[2].startswith("bert beside roberta: with 1 user its median latency is 0.99x")
+    assert sentence(replace(CLAIM, rivals=[], alone=["it answers"])) == "it answers."
 
 
 def test_an_invalid_run_claims_nothing() -> None:
