@@ -8,10 +8,14 @@ from typing import Annotated, NamedTuple
 import typer
 
 from loadtests import options as given
+from loadtests.map_cli import sweep_command
 
 app = typer.Typer()
 group = typer.Typer(no_args_is_help=True, help="Measure and compare services.")
 app.add_typer(group, name="loadtest")
+
+
+group.command("sweep")(sweep_command)
 
 
 class Shape(NamedTuple):
@@ -173,3 +177,64 @@ def compare_command(
         cores=pinned_cores(pin),
     )
     measure(subjects, plan, texts=texts, out=out, overwrite=overwrite, conditions=conditions or (), junit=junit)
+
+
+@group.command("knee")
+def knee_command(
+    targets: Annotated[list[str], typer.Argument(help="Bundle folders, or addresses of running services.")],
+    target_ms: Annotated[float, typer.Option("--target-ms", min=0.001, help="The promise: latency in milliseconds.")],
+    out: Annotated[Path, typer.Option(help="Folder for knee.html, .md and .json.")] = Path("runs/knee"),
+    percent: Annotated[float, typer.Option(min=50, max=99.9, help="Share of the arrivals it is given to.")] = 99,
+    seconds: Annotated[float, typer.Option(min=1, max=3600, help="Measured time of each rate.")] = 10,
+    warmup: Annotated[float, typer.Option(min=0, max=600, help="Seconds of load before that, not measured.")] = 1,
+    threads: given.Threads = None,
+    precision: given.Precision = "fp32",
+    texts: given.Texts = None,
+    api: given.Api = None,
+    model: given.Model = None,
+    allow_remote: given.AllowRemote = False,
+    pin: given.Pin = False,
+    seed: given.Seed = 0,
+    overwrite: given.Overwrite = False,
+) -> None:
+    """Find the highest rate of arrivals at which a service keeps a latency, without a failure.
+
+    Arrivals are Poisson and do not wait for each other. Up to ten rates are tried for each service.
+
+    Example: robal loadtest knee bundles/albert --target-ms 200
+    """
+    from loadtests.experiment import knees, pinned_cores
+    from loadtests.knee import KneePlan
+    from loadtests.machine import usable_cores
+    from loadtests.subjects import open_subjects
+
+    count = threads or max(1, usable_cores() - 1)
+    subjects = open_subjects(
+        targets, precision=precision, threads=count, apis=api or (), model=model, allow_remote=allow_remote
+    )
+    plan = KneePlan(target_ms=target_ms, percent=percent, seconds=seconds, warmup_s=warmup, threads=count, seed=seed)
+    knees(subjects, plan, texts=texts, out=out, overwrite=overwrite, cores=pinned_cores(pin))
+
+
+@group.command("report")
+def report_command(
+    before: Annotated[Path, typer.Argument(help="report.json of an earlier run or comparison.")],
+    after: Annotated[Path, typer.Argument(help="report.json of a later one.")],
+    margin: given.Margin = 0.05,
+) -> None:
+    """Compare two reports of different days or versions: what changed, and whether it is more than chance.
+
+    Services and loads are matched by name. Runs of different days share no round, so the intervals are wider than those
+    of one comparison, and a change of the machine is in them.
+
+    Exit code 1 if a latency got slower for sure.
+
+    Example: robal loadtest report last-week/report.json today/report.json
+    """
+    from contract.errors import Failure
+    from loadtests.history import changes, read_report, render_changes
+
+    found = changes(read_report(before), read_report(after), margin=margin)
+    print(render_changes(found))
+    if slower := [change for change in found if change.verdict == "slower"]:
+        raise Failure(f"{len(slower)} of {len(found)} figures got worse for sure.")

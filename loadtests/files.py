@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import gzip
 import io
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,11 @@ from loadtests.page import render_page
 from loadtests.records import Phase, Request
 
 JSON, MARKDOWN, PAGE, REQUESTS = "report.json", "report.md", "report.html", "requests.csv.gz"
+OURS = frozenset({JSON, MARKDOWN, PAGE, REQUESTS})
 PHASES: tuple[Phase, ...] = ("warm-up", "steady", "cool-down")
 
 
-def check_target(out: Path, *, overwrite: bool) -> None:
+def check_target(out: Path, *, overwrite: bool, ours: Set[str] = OURS) -> None:
     """Refuse, before minutes of work, a folder that must not be replaced.
 
     Raises:
@@ -31,7 +32,7 @@ def check_target(out: Path, *, overwrite: bool) -> None:
         return
     if not out.is_dir():
         raise UsageError(f"--out {out} is a file; a folder was expected.")
-    foreign = {path.name for path in out.iterdir()} - {JSON, MARKDOWN, PAGE, REQUESTS}
+    foreign = {path.name for path in out.iterdir()} - ours
     if foreign:
         raise UsageError(f"--out {out} holds {listing(foreign, 3)}, which no report has; choose another folder.")
     if any(out.iterdir()) and not overwrite:

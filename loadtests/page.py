@@ -172,6 +172,13 @@ def _table(columns: Sequence[str], rows: Iterable[Row], kind: str = "") -> str:
     return f'<div class=scroll><table class="{kind}"><tr>{head}</tr>{"".join(body)}</table></div>'
 
 
+def html_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table of plain words, which are escaped here."""
+    head = "".join(f"<th>{escape(column)}</th>" for column in columns)
+    body = "".join("<tr>" + "".join(f"<td>{_cell(text)}</td>" for text in row) + "</tr>" for row in rows)
+    return f"<div class=scroll><table><tr>{head}</tr>{body}</table></div>"
+
+
 def _cell(text: str) -> str:
     """Escaped, with the bracketed part small."""
     value, bracket, rest = escape(text).partition(" (")

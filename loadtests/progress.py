@@ -10,11 +10,12 @@ from rich.progress import Progress as Bar
 
 
 class Progress:
-    """Shows ``seconds`` under load as a bar; starts of servers come on top."""
+    """Shows how much of a ``total`` is done as a bar, after a sentence that says what is to come."""
 
-    def __init__(self, seconds: float) -> None:
+    def __init__(self, total: float, announcement: str) -> None:
         self.console = Console(stderr=True)
-        self.seconds = seconds
+        self.total = total
+        self.announcement = announcement
         self.said = ""
         self.bar = Bar(
             BarColumn(),
@@ -25,18 +26,18 @@ class Progress:
             disable=not self.console.is_terminal,
             transient=True,
         )
-        self.task = self.bar.add_task("", total=seconds)
+        self.task = self.bar.add_task("", total=total)
 
     def __enter__(self) -> Progress:
-        self.console.print(f"{self.seconds / 60:.1f} minutes under load, plus the starts of the servers.")
+        self.console.print(self.announcement, highlight=False)
         self.bar.start()
         return self
 
-    def update(self, doing: str, done_s: float) -> None:
-        """Say what is being done and how many seconds of load are over."""
-        self.bar.update(self.task, description=doing, completed=done_s)
+    def update(self, doing: str, done: float) -> None:
+        """Say what is being done and how much of the total is over."""
+        self.bar.update(self.task, description=doing, completed=done)
         if not self.console.is_terminal and doing != self.said:
-            self.console.print(f"{done_s / self.seconds:4.0%} {doing}", markup=False, highlight=False)
+            self.console.print(f"{done / self.total:4.0%} {doing}", markup=False, highlight=False)
         self.said = doing
 
     def __exit__(

@@ -22,6 +22,7 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--fail-every", type=int, default=0, help="each Nth answer is a 500")
     parser.add_argument("--refuse-every", type=int, default=0, help="each Nth answer is a 429")
     parser.add_argument("--wrong-every", type=int, default=0, help="each Nth answer is a 200 without results")
+    parser.add_argument("--slots", type=int, default=0, help="answers at a time; the others wait")
     parser.add_argument("--tail-every", type=int, default=0, help="each Nth answer takes --tail-ms instead")
     parser.add_argument("--tail-ms", type=float, default=0)
     parser.add_argument("--other-label-every", type=int, default=0, help="each Nth answer has label b")
@@ -41,6 +42,7 @@ class Server:
         self.started = time.monotonic()
         self.answers = 0
         self.thaw = 0.0
+        self.slots = asyncio.Semaphore(options.slots or 1_000_000)
 
     async def answer(self, path: str, body: bytes) -> tuple[int, dict, dict]:
         options = self.options
@@ -60,7 +62,8 @@ class Server:
             self.thaw = began + options.freeze_after_s + options.freeze_for_s
         tail = options.tail_every and number % options.tail_every == 0
         delay_ms = options.tail_ms if tail else options.delay_ms * (10 if number <= options.slow_first else 1)
-        await asyncio.sleep(delay_ms / 1000)
+        async with self.slots:
+            await asyncio.sleep(delay_ms / 1000)
         if options.freeze_for_s and self.thaw - options.freeze_for_s <= time.monotonic() < self.thaw:
             await asyncio.sleep(self.thaw - time.monotonic())
         if options.fail_every and number % options.fail_every == 0:
