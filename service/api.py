@@ -31,6 +31,7 @@ from service.parsing import Request as Asked
 from service.parsing import parse_classify, parse_explain, parse_timeout
 from service.schemas import TIMEOUT_HEADER, ClassifyResponse, ExplainResponse, Info, Status
 from service.settings import Settings
+from service.web import add_page
 
 DOCS_PAGE = Path(__file__).with_name("docs.html")
 
@@ -60,6 +61,7 @@ def build_api(settings: Settings | None = None, classifier: Classifier | None = 
     api.add_exception_handler(HTTPException, _to_the_front)
     api.openapi = partial(openapi, api)  # type: ignore[method-assign]
     _add_routes(api)
+    add_page(api)
     return api
 
 

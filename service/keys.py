@@ -12,8 +12,10 @@ from starlette.datastructures import Headers
 
 from contract.errors import Unauthorized, UsageError
 
-OPEN_PATHS = frozenset({"/livez", "/readyz"})
-"""For probes, which have no key."""
+OPEN_PATHS = frozenset({"/livez", "/readyz", "/"})
+"""For probes, which have no key, and for the page that asks for one."""
+OPEN_FOLDER = "/page/"
+"""The page's files."""
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 
@@ -55,7 +57,7 @@ class Keys:
 
     def check(self, path: str, headers: Headers) -> None:
         """Raise Unauthorized unless the request has a key or needs none. Takes as long for every key."""
-        if path in OPEN_PATHS:
+        if path in OPEN_PATHS or path.startswith(OPEN_FOLDER):
             return
         scheme, _, given = headers.get("authorization", "").partition(" ")
         if scheme.lower() != "bearer":

@@ -273,7 +273,10 @@ def test_limits_are_413_with_their_numbers(words: Path) -> None:
 @pytest.mark.parametrize(
     ("method", "path", "status", "kind"),
     [
-        ("GET", "/", 404, "not_found"),
+        ("GET", "/page", 404, "not_found"),
+        ("GET", "/page/nope.js", 404, "not_found"),
+        ("GET", "/page/..%2fkeys.py", 404, "not_found"),
+        ("POST", "/", 405, "method_not_allowed"),
         ("GET", "/nope", 404, "not_found"),
         ("POST", "/classify/", 404, "not_found"),
         ("GET", "/classify", 405, "method_not_allowed"),

@@ -301,7 +301,7 @@ def test_requests_are_counted_by_endpoint_and_status(words: Path) -> None:
     with Client(make_api(words)) as client:
         client.post("/classify", json={"inputs": ["good", "bad film"]})
         client.post("/classify", json={"inputs": 5})
-        for path in ("/info", "/readyz", "/docs", "/openapi.json"):
+        for path in ("/", "/info", "/readyz", "/docs", "/openapi.json"):
             client.get(path)
             assert sample(client.api, "robal_requests_total", endpoint=path, status="200") == 1, path
         assert sample(client.api, "robal_requests_total", endpoint="/classify", status="200") == 1

@@ -40,7 +40,8 @@ def test_only_known_keys_may_ask_and_probes_need_none(words: Path, keys: Path) -
                 problem(answer, 401, "unauthorized")
                 assert answer.headers["www-authenticate"] == "Bearer"
             problem(client.post("/classify", json=body, headers=headers), 401, "unauthorized")
-        assert client.get("/livez").status_code == client.get("/readyz").status_code == 200
+        for path in ("/livez", "/readyz", "/", "/page/app.js"):
+            assert client.get(path).status_code == 200
 
 
 def test_without_a_file_everybody_may_ask(words: Path) -> None:

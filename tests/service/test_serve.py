@@ -107,10 +107,10 @@ def test_answers_come_from_the_model(running: Served) -> None:
 
 
 def test_the_routes_of_the_server_beneath_are_not_reachable(running: Served) -> None:
-    for path in ("/", "/docs.json", "/schema.json", "/healthz", "/static_content/x", "/nope"):
+    for path in ("/docs.json", "/schema.json", "/healthz", "/static_content/x", "/nope"):
         problem(httpx.get(running.url + path), 404, "not_found")
     problem(httpx.post(f"{running.url}/readyz"), 405, "method_not_allowed")
-    for path in ("/livez", "/readyz", "/info", "/metrics", "/openapi.json", "/docs"):
+    for path in ("/", "/livez", "/readyz", "/info", "/metrics", "/openapi.json", "/docs"):
         response = httpx.get(running.url + path)
         assert response.status_code == 200
         assert response.headers["x-request-id"]
