@@ -261,8 +261,8 @@ def _about(found: Mapping[str, Any]) -> list[str]:
         error = predicted["ratio_error"]
         about.append(
             f"Predicted from {predicted['bandwidth'] / 1e9:.1f} GB/s of memory and "
-            f"{predicted['peak_flops'] / 1e9:.0f} GFLOP/s; the predicted ratios are off by {error['median']:.1%} in the "
-            f"median, {error['largest']:.0%} at most."
+            f"{predicted['peak_flops'] / 1e9:.0f} GFLOP/s; the predicted ratios are off by {error['median']:.1%} "
+            f"in the median, {error['largest']:.0%} at most."
         )
     return about
 
