@@ -17,10 +17,10 @@ export const byId = (id) => document.getElementById(id);
 /** "1 text", "2 texts". */
 export const counted = (number, word) => `${number.toLocaleString("en")} ${word}${number === 1 ? "" : "s"}`;
 
-/** A probability as a percentage that never rounds to certainty. */
+/** A probability as a percentage; no model is certain. */
 export function percent(probability) {
-  if (probability > 0.999 && probability < 1) return "> 99.9 %";
-  if (probability > 0 && probability < 0.001) return "< 0.1 %";
+  if (probability > 0.999) return "> 99.9 %";
+  if (probability < 0.001) return "< 0.1 %";
   return `${(100 * probability).toFixed(1)} %`;
 }
 

@@ -65,8 +65,8 @@ function sentence(answer, measure, strongest) {
   const forIt = ordered.filter((part) => part[measure] > 0);
   const against = ordered.filter((part) => part[measure] < 0).reverse();
   return [
-    forIt.length ? `Most for ${answer.label}: ${named(forIt)}.` : `Nothing speaks for ${answer.label}.`,
-    against.length ? `Most against it: ${named(against)}.` : "Nothing speaks against it.",
+    forIt.length ? `Most for ${answer.label}: ${named(forIt)}.` : `No word clearly speaks for ${answer.label}.`,
+    against.length ? `Most against it: ${named(against)}.` : "No word clearly speaks against it.",
   ].join(" ");
 }
 

@@ -1,8 +1,10 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.service.browser import launch
 from tests.service.bundles import word_bundle
 from tests.service.inprocess import Client, make_api
 
@@ -16,3 +18,8 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def client(words: Path) -> Iterator[Client]:
     with Client(make_api(words)) as client:
         yield client
+
+
+@pytest.fixture(scope="module")  # an open one keeps its module from running event loops
+def browser() -> Iterator[Any]:
+    yield from launch()
