@@ -19,6 +19,7 @@ from contract.errors import Interrupted, MissingExtra, RobalError, outcome
 COMMANDS: dict[str, tuple[str, str]] = {
     # name: (module that owns it, one line for the overview)
     "pretrain": ("pretrain.cli", "Pretrain an encoder on your own text."),
+    "data": ("finetune.cli", "Check labelled files before a training."),
     "finetune": ("finetune.cli", "Train a classifier on a labelled file."),
     "evaluate": ("finetune.cli", "Score a checkpoint or bundle on a labelled file."),
     "predict": ("finetune.cli", "Label a file of texts with a checkpoint or bundle."),

@@ -60,6 +60,8 @@ class TextEncoder:
         self.max_length = max_length
         self.pad_token_id = pad_token_id
         self.type_vocab_size = type_vocab_size
+        self.unknown_id = _unknown_id(self._splitter)
+        """Id of the token for what the vocabulary lacks; None where every text can be spelled, as in bytes."""
         self._specials = (
             self.tokenizer.num_special_tokens_to_add(False),
             self.tokenizer.num_special_tokens_to_add(True),
@@ -117,6 +119,24 @@ class TextEncoder:
             else:
                 spans.append((0, piece.offsets[-1][1] if piece.offsets else 0))
         return spans
+
+    def specials(self, text: Text) -> int:
+        """How many special tokens frame a text or pair."""
+        return int(self._specials[not isinstance(text, str)])
+
+    def measure(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
+        """(tokens before truncation, special tokens included; unknown ones among them) of texts, several times as fast
+        as encoding them. The texts must be free of lone surrogates.
+        """  # noqa: D205
+        flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
+        pieces = iter(self._splitter.encode_batch_fast(flat, add_special_tokens=False))
+        found = []
+        for text in texts:
+            parts = [next(pieces)] if isinstance(text, str) else [next(pieces), next(pieces)]
+            tokens = sum(map(len, parts)) + self.specials(text)
+            unknown = 0 if self.unknown_id is None else sum(part.ids.count(self.unknown_id) for part in parts)
+            found.append((tokens, unknown))
+        return found
 
     def _cut(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> int:
         """Cut the sides to the limit, in place; the number of tokens before, special tokens included."""
@@ -193,6 +213,14 @@ def blind_to_special_tokens(tokenizer: Tokenizer) -> Tokenizer:
     blind = Tokenizer.from_str(json.dumps(state))
     blind.encode_special_tokens = True
     return blind
+
+
+def _unknown_id(tokenizer: Tokenizer) -> int | None:
+    model = json.loads(tokenizer.to_str())["model"]
+    if model["type"] == "Unigram":
+        return None if model["unk_id"] is None else int(model["unk_id"])
+    token = model.get("unk_token")
+    return None if token is None else tokenizer.token_to_id(token)
 
 
 def is_encodable(text: str) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from labelled.reader import Row
+from labelled.scan import same_text as alike
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,8 +30,7 @@ class Repeats:
 
 def same_text(row: Row) -> str:
     """A key that is equal for texts that differ only in case and white space."""
-    parts = (row.text,) if isinstance(row.text, str) else row.text
-    return "\0".join(" ".join(part.casefold().split()) for part in parts)
+    return alike(row.text)
 
 
 def find_repeats(rows: Sequence[Row]) -> Repeats:

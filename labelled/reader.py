@@ -16,7 +16,7 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contract.encoding import Text
 from contract.errors import DataError
@@ -45,6 +45,7 @@ SCORE_COLUMNS = ("score", "similarity", "rating", *LABEL_COLUMNS)
 """Usual names of the column of numbers in regression, first one wins."""
 MISSING_LABELS = ("", "nan", "NaN")
 SHOWN_PROBLEMS = 10
+EMPTY_TEXT, MISSING_TEXT, NO_LABEL = "the text is empty", "the text is missing", "no label"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -71,9 +72,8 @@ class DataOptions:
     """Leave out rows that cannot be used, and count them, instead of stopping."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    """One usable row."""
+class Row(NamedTuple):
+    """One usable row. A tuple, because a file may have millions."""
 
     text: Text
     labels: tuple[str, ...]
@@ -87,6 +87,13 @@ class Row:
     def place(self) -> str:
         """Where the row is, for a message."""
         return Record(self.row, self.line, {}).place
+
+
+class BadRow(NamedTuple):
+    """One row that cannot be used."""
+
+    record: Record
+    reason: str
 
 
 @dataclass(slots=True)
@@ -153,7 +160,7 @@ class RowReader:
         self.path = path
         self.problems = Problems()
         self._options = options
-        self._problem_type = problem_type
+        self.problem_type = problem_type
         self._table = open_table(
             path,
             encoding=options.encoding,
@@ -162,6 +169,7 @@ class RowReader:
             quoted=options.quoted,
         )
         self._text, self._pair = _text_columns(self._table, path, options)
+        self._text_names = tuple(name for name in (self._text, self._pair) if name is not None)
         self._label = None if problem_type is None else _label_column(self._table, path, options, problem_type)
         self.columns = tuple(name for name in (self._text, self._pair, self._label) if name is not None)
 
@@ -172,14 +180,13 @@ class RowReader:
             DataError: after the last row if some cannot be used and they are not skipped, or if none is left.
         """
         used = total = 0
-        for record in self._table.records:
+        for row in self.outcomes():
             total += 1
-            row = self._row(record)
-            if isinstance(row, str):
-                self.problems.add(record, row)
-            else:
+            if isinstance(row, Row):
                 used += 1
                 yield row
+            else:
+                self.problems.add(row.record, row.reason)
         if total == 0:
             raise DataError(f"{self.path} has a header and no rows.")
         if self.problems.total and not self._options.skip_bad_rows:
@@ -187,31 +194,41 @@ class RowReader:
         if used == 0:
             raise DataError(f"{self.path} has no usable row; the first problem: {self.problems.shown[0]}.")
 
+    def outcomes(self) -> Iterator[Row | BadRow]:
+        """Every row in order: usable, or with the reason why it is not. Nothing is gathered and nothing raised."""
+        for record in self._table.records:
+            row = self._row(record)
+            yield BadRow(record, row) if isinstance(row, str) else row
+
     def _row(self, record: Record) -> Row | str:
         """The row, or why it cannot be used."""
         if record.problem is not None:
             return record.problem
         texts = []
-        for name in (self._text, self._pair):
-            if name is not None:
-                value = record.values.get(name)
-                if value is None and name not in record.values:
-                    return f"no {name!r}"
-                if value is None and self._pair is None:
-                    return "the text is missing"
-                if not isinstance(value, str) or isinstance(value, Number):
-                    shown = f" {value}" if isinstance(value, int | float | Number) else ""
-                    return f"{name!r} is the {kind_name(value)}{shown}; a string was expected"
-                texts.append(value)
-        if not any(text.strip() for text in texts):
-            return "the text is empty"
-        if not all(_encodable(text) for text in texts):
-            return "the text holds half of a surrogate pair (a cut emoji?)"
+        for name in self._text_names:
+            value = record.values.get(name)
+            if type(value) is not str:
+                return self._no_text(name, record)
+            if not _encodable(value):
+                return "the text holds half of a surrogate pair (a cut emoji?)"
+            texts.append(value)
+        if not any(map(str.strip, texts)):
+            return EMPTY_TEXT
         text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
         target = self._target(record)
         if isinstance(target, str):
             return target
         return Row(text, target[0], target[1], record.row, record.line)
+
+    def _no_text(self, name: str, record: Record) -> str:
+        """Why a value is not a text."""
+        value = record.values.get(name)
+        if value is None and name not in record.values:
+            return f"no {name!r}"
+        if value is None and self._pair is None:
+            return MISSING_TEXT
+        shown = f" {value}" if isinstance(value, int | float | Number) else ""
+        return f"{name!r} is the {kind_name(value)}{shown}; a string was expected"
 
     def _target(self, record: Record) -> tuple[tuple[str, ...], float] | str:
         """(labels, value), or why there is none."""
@@ -219,8 +236,8 @@ class RowReader:
             return (), 0.0
         raw = record.values.get(self._label)
         if raw is None:
-            return "no label"
-        match self._problem_type:
+            return NO_LABEL
+        match self.problem_type:
             case "regression":
                 value = number_of(raw)
                 return f"the label {raw!r} is not a number" if value is None else ((), value)
@@ -245,6 +262,8 @@ def read_dataset(path: Path, options: DataOptions, problem_type: ProblemType) ->
 
 def label_of(raw: Any) -> str | None:
     """The class name of a raw value, or None if it is missing or cannot be one."""
+    if type(raw) is str:
+        return raw if raw.strip() and raw not in MISSING_LABELS and _encodable(raw) else None
     if isinstance(raw, bool):
         return "true" if raw else "false"
     if isinstance(raw, float):
@@ -269,7 +288,7 @@ def number_of(raw: Any) -> float | None:
 
 def _no_label(raw: Any) -> str:
     if isinstance(raw, str) and not raw.strip():
-        return "no label"
+        return NO_LABEL
     if isinstance(raw, str | float):
         return f"the label is {str(raw)!r}, which marks a missing value" if _encodable(str(raw)) else "broken label"
     return f"the label is a {kind_name(raw)}"
@@ -314,6 +333,8 @@ def _label_column(table: Table, path: Path, options: DataOptions, problem_type: 
 
 
 def _encodable(text: str) -> bool:
+    if text.isascii():  # most are, and Python knows it without looking
+        return True
     try:
         text.encode()
     except UnicodeEncodeError:

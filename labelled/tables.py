@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from contract.errors import DataError, UsageError, listing
 
@@ -42,9 +42,8 @@ class Number(str):
     __slots__ = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """One row of a file: its values by column, or what is wrong with it."""
+class Record(NamedTuple):
+    """One row of a file: its values by column, or what is wrong with it. A tuple, because a file may have millions."""
 
     row: int
     """1 for the first row of data."""
@@ -175,7 +174,7 @@ def _quoted(path: Path, lines: Iterator[str], delimiter: str) -> Iterator[tuple[
                 ) from None
             yield start, f"broken quoting ({error})"
             continue
-        if any(cell.strip() for cell in cells) or len(cells) > 1:
+        if len(cells) > 1 or any(cell.strip() for cell in cells):
             yield start, cells
 
 
@@ -198,12 +197,13 @@ def _delimited(path: Path, rows: Iterator[tuple[int, list[str] | str]], header: 
         rows = chain([first], rows)
 
     def records() -> Iterator[Record]:
+        width = len(columns)
         for row, (line, cells) in enumerate(rows, start=1):
             if isinstance(cells, str):
                 yield Record(row, line, {}, cells)
-            elif len(cells) != len(columns):
+            elif len(cells) != width:
                 count = f"{len(cells)} column{'s' * (len(cells) != 1)}"
-                yield Record(row, line, {}, f"{count} where {len(columns)} were expected")
+                yield Record(row, line, {}, f"{count} where {width} were expected")
             else:
                 yield Record(row, line, dict(zip(columns, cells, strict=True)))
 
