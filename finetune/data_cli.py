@@ -16,6 +16,7 @@ from finetune.options import (
     Encoding,
     LabelColumn,
     LabelSeparator,
+    MultiHot,
     NoHeader,
     PairColumn,
     Quoted,
@@ -74,6 +75,7 @@ def check(
     delimiter: Delimiter = None,
     quoted: Quoted = None,
     label_separator: LabelSeparator = None,
+    multi_hot: MultiHot = False,
 ) -> None:
     """Report what is in labelled files, and what is wrong with them.
 
@@ -104,6 +106,7 @@ def check(
         delimiter=delimiter,
         quoted=quoted,
         label_separator=label_separator,
+        multi_hot=multi_hot,
     )
     problem_type = TASKS[task]
     readers = [RowReader(file, options, problem_type) for file in files]

@@ -28,7 +28,8 @@ PairColumn = Annotated[
 LabelColumn = Annotated[
     str | None,
     typer.Option(
-        help="Column of the label. Found by itself if it is called label, category, class, target, intent, ...",
+        help="Column of the label. Found by itself if it is called label, category, class, target, intent, ... In "
+        "multi_label data, several columns that say 0 or 1 each: toxic,insult,threat.",
         rich_help_panel=DATA,
         show_default=False,
     ),
@@ -66,9 +67,18 @@ Quoted = Annotated[
 LabelSeparator = Annotated[
     str | None,
     typer.Option(
-        help="Splits one cell into several labels in multi_label data, such as '|'. JSONL and Parquet hold lists.",
+        help="Splits one cell into several labels in multi_label data, such as '|'. JSONL, Parquet, Arrow hold lists.",
         rich_help_panel=DATA,
         show_default=False,
+    ),
+]
+MultiHot = Annotated[
+    bool,
+    typer.Option(
+        "--multi-hot",
+        help="A label of multi_label data is a list that says 0 or 1 for every class, such as [0, 1, 0], also written "
+        "out in a CSV. The classes are called 0, 1, ... unless the file or --label-names names them.",
+        rich_help_panel=DATA,
     ),
 ]
 LabelNames = Annotated[

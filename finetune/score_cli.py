@@ -17,6 +17,7 @@ from finetune.options import (
     LabelColumn,
     LabelNames,
     LabelSeparator,
+    MultiHot,
     NoHeader,
     Overwrite,
     PairColumn,
@@ -54,6 +55,7 @@ def evaluate(
     delimiter: Delimiter = None,
     quoted: Quoted = None,
     label_separator: LabelSeparator = None,
+    multi_hot: MultiHot = False,
     label_names: LabelNames = None,
     skip_bad_rows: SkipBadRows = False,
 ) -> None:
@@ -93,6 +95,7 @@ def evaluate(
         delimiter=delimiter,
         quoted=quoted,
         label_separator=label_separator,
+        multi_hot=multi_hot,
         skip_bad_rows=skip_bad_rows,
     )
     answers = []

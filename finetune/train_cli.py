@@ -19,6 +19,7 @@ from finetune.options import (
     LabelColumn,
     LabelNames,
     LabelSeparator,
+    MultiHot,
     NoHeader,
     PairColumn,
     Quoted,
@@ -46,7 +47,10 @@ def finetune(
     train: Annotated[
         Path,
         typer.Option(
-            help="Labelled file: .csv, .tsv, .txt, .jsonl or .parquet.", rich_help_panel=DATA, show_default=False
+            help="Labelled file: .csv, .tsv, .txt, .jsonl (also .gz, .zst, .bz2, .xz), .parquet, .arrow, .feather, or "
+            "a folder of Hugging Face datasets.",
+            rich_help_panel=DATA,
+            show_default=False,
         ),
     ],
     model: Annotated[
@@ -91,6 +95,7 @@ def finetune(
     delimiter: Delimiter = None,
     quoted: Quoted = None,
     label_separator: LabelSeparator = None,
+    multi_hot: MultiHot = False,
     label_names: LabelNames = None,
     skip_bad_rows: SkipBadRows = False,
     dev_fraction: Annotated[
@@ -305,6 +310,7 @@ def finetune(
         delimiter=delimiter,
         quoted=quoted,
         label_separator=label_separator,
+        multi_hot=multi_hot,
         skip_bad_rows=skip_bad_rows,
     )
     from finetune.inputs import read_inputs

@@ -20,8 +20,9 @@ from labelled.drift import Drift, drift
 from labelled.fit import Fit
 from labelled.labels import in_order
 from labelled.oddities import COMPOSED, CONTROL, DECOMPOSED, MOJIBAKE, REPLACEMENT
-from labelled.reader import EMPTY_TEXT, MISSING_TEXT, NO_LABEL
+from labelled.reader import EMPTY_TEXT, MISSING_TEXT
 from labelled.scan import Numbers, Scan
+from labelled.targets import NO_LABEL
 
 SHOWN_PLACES = 5
 ODD_NUMBER = 0x9E3779B97F4A7C1

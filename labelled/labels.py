@@ -30,6 +30,9 @@ class LabelSet:
     def from_data(cls, data: Dataset, renames: Mapping[str, str] | None = None, least: int = 2) -> LabelSet:
         """The classes of a training file: sorted, by number if all labels are whole or decimal numbers.
 
+        A file that says its classes itself (a column for each, lists of 0 and 1, the names of a data set) decides their
+        order, and has also those without a row.
+
         Args:
             data: the training file.
             renames: new names for labels of the file; two labels with one new name become one class.
@@ -39,15 +42,17 @@ class LabelSet:
             DataError: there are fewer classes, or a renamed label does not occur.
         """
         renames = renames or {}
-        found = set(data.label_counts())
+        found = set(data.label_counts()) | set(data.classes)
         if unknown := sorted(set(renames) - found):
             have = ", ".join(map(repr, in_order(found)[:SHOWN_LABELS]))
             raise DataError(
                 f"--label-names renames {unknown[0]!r}, which is not a label of {data.path}; it has {have}."
             )
-        names = tuple(dict.fromkeys(renames.get(label, label) for label in in_order(found)))
-        if len(names) < least:
-            only = f"only the class {names[0]!r}" if names else "no label"
+        ordered = data.classes or in_order(found)
+        names = tuple(dict.fromkeys(renames.get(label, label) for label in ordered))
+        used = tuple(dict.fromkeys(renames.get(label, label) for label in data.label_counts()))
+        if len(used) < least:
+            only = f"only the class {used[0]!r}" if used else "no label"
             raise DataError(
                 f"{data.path} has {only} in the column {data.columns[-1]!r}; training needs at least {least} classes."
             )

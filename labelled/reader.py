@@ -3,7 +3,8 @@
 - A text must be a string with something other than white space in it; the words null, NA and nan are text. Of a
   pair, one side may be empty: the row still has two segments.
 - A label is the exact string in the file: 007, 07 and 7 are three classes, and whether labels look like numbers never
-  decides the task. JSON's 1 and "1" are one class, true and false are the classes "true" and "false".
+  decides the task. JSON's 1 and "1" are one class, true and false are the classes "true" and "false". The layouts of
+  several labels are in ``labelled.targets``.
 - A label that is blank, or the mark ``nan`` that spreadsheets and data frames leave for "nothing", is missing.
 - All rows that cannot be used are reported at once with line, row and reason. The reading stops then, or leaves them
   out and counts them when ``skip_bad_rows`` is set.
@@ -11,7 +12,7 @@
 
 from __future__ import annotations
 
-import math
+import hashlib
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,7 +23,9 @@ from contract.encoding import Text
 from contract.errors import DataError
 from contract.scores import ProblemType
 from contract.storage import sha256_file
-from labelled.tables import Number, Record, Table, kind_name, open_table, pick
+from labelled.records import Number, Record, Table, kind_name
+from labelled.tables import files_of, open_table, pick
+from labelled.targets import TargetReader, encodable
 
 PAIR_COLUMNS = (
     ("text", "text_pair"),
@@ -43,9 +46,8 @@ LABEL_COLUMNS = ("label", "labels", "category", "class", "target", "intent", "se
 """Usual names of the label column, first one wins."""
 SCORE_COLUMNS = ("score", "similarity", "rating", *LABEL_COLUMNS)
 """Usual names of the column of numbers in regression, first one wins."""
-MISSING_LABELS = ("", "nan", "NaN")
 SHOWN_PROBLEMS = 10
-EMPTY_TEXT, MISSING_TEXT, NO_LABEL = "the text is empty", "the text is missing", "no label"
+EMPTY_TEXT, MISSING_TEXT = "the text is empty", "the text is missing"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,7 +59,7 @@ class DataOptions:
     pair_column: str | None = None
     """Column of the second text; None looks for the usual pairs unless ``text_column`` is given."""
     label_column: str | None = None
-    """Column of the label; None looks for a usual name."""
+    """Column of the label; None looks for a usual name. In multi-label data it may be several, with commas between."""
     header: bool = True
     """Whether the first line of a CSV or TSV file names the columns; else columns are "0", "1", ..."""
     encoding: str = "utf-8"
@@ -68,6 +70,8 @@ class DataOptions:
     """Whether cells are quoted; None means yes for .csv and no for the others."""
     label_separator: str | None = None
     """Splits a string into several labels in multi-label data; None takes a string as one label."""
+    multi_hot: bool = False
+    """Whether a list of multi-label data says 0 or 1 for every class, instead of naming classes."""
     skip_bad_rows: bool = False
     """Leave out rows that cannot be used, and count them, instead of stopping."""
 
@@ -125,10 +129,14 @@ class Dataset:
     path: Path
     rows: tuple[Row, ...]
     columns: tuple[str, ...]
-    """The columns that were used: text, the second text if there is one, label."""
+    """The columns that were used: text, the second text if there is one, label or labels."""
     problems: Problems
     """What was left out under ``skip_bad_rows``."""
     sha256: str
+    """Of the file; of a dataset folder, of the digests of its Arrow files in their order."""
+    size_bytes: int = 0
+    classes: tuple[str, ...] = ()
+    """Every class in order, where the file itself says them."""
 
     def label_counts(self) -> dict[str, int]:
         """Rows of each label, by the exact string of the file."""
@@ -139,7 +147,7 @@ class Dataset:
         return {
             "file": self.path.name,
             "sha256": self.sha256,
-            "size_bytes": self.path.stat().st_size,
+            "size_bytes": self.size_bytes,
             "rows": len(self.rows),
             "skipped_rows": self.problems.total,
             "columns": list(self.columns),
@@ -166,12 +174,24 @@ class RowReader:
             encoding=options.encoding,
             header=options.header,
             delimiter=options.delimiter,
-            quoted=options.quoted,
+            quotes=options.quoted,
         )
         self._text, self._pair = _text_columns(self._table, path, options)
         self._text_names = tuple(name for name in (self._text, self._pair) if name is not None)
-        self._label = None if problem_type is None else _label_column(self._table, path, options, problem_type)
-        self.columns = tuple(name for name in (self._text, self._pair, self._label) if name is not None)
+        labels = () if problem_type is None else _label_columns(self._table, path, options, problem_type)
+        self._targets = TargetReader(
+            labels,
+            problem_type,
+            separator=options.label_separator,
+            multi_hot=options.multi_hot,
+            names=self._table.classes.get(labels[0], ()) if labels else (),
+        )
+        self.columns = (*self._text_names, *labels)
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Every class in order, where the file itself says them; known after the first row."""
+        return self._targets.classes
 
     def __iter__(self) -> Iterator[Row]:
         """Usable rows in order.
@@ -202,23 +222,24 @@ class RowReader:
 
     def _row(self, record: Record) -> Row | str:
         """The row, or why it cannot be used."""
-        if record.problem is not None:
-            return record.problem
+        number, line, values, problem = record
+        if problem is not None:
+            return problem
         texts = []
         for name in self._text_names:
-            value = record.values.get(name)
+            value = values.get(name)
             if type(value) is not str:
                 return self._no_text(name, record)
-            if not _encodable(value):
+            if not encodable(value):
                 return "the text holds half of a surrogate pair (a cut emoji?)"
             texts.append(value)
         if not any(map(str.strip, texts)):
             return EMPTY_TEXT
         text = texts[0] if len(texts) == 1 else (texts[0], texts[1])
-        target = self._target(record)
+        target = self._targets.read(values)
         if isinstance(target, str):
             return target
-        return Row(text, target[0], target[1], record.row, record.line)
+        return Row(text, target[0], target[1], number, line)
 
     def _no_text(self, name: str, record: Record) -> str:
         """Why a value is not a text."""
@@ -230,24 +251,6 @@ class RowReader:
         shown = f" {value}" if isinstance(value, int | float | Number) else ""
         return f"{name!r} is the {kind_name(value)}{shown}; a string was expected"
 
-    def _target(self, record: Record) -> tuple[tuple[str, ...], float] | str:
-        """(labels, value), or why there is none."""
-        if self._label is None:
-            return (), 0.0
-        raw = record.values.get(self._label)
-        if raw is None:
-            return NO_LABEL
-        match self.problem_type:
-            case "regression":
-                value = number_of(raw)
-                return f"the label {raw!r} is not a number" if value is None else ((), value)
-            case "multi_label_classification":
-                return _several(raw, self._options.label_separator)
-        if isinstance(raw, list | tuple):
-            return "the label is a list; pass --task multi_label if a text may have several labels"
-        label = label_of(raw)
-        return ((label,), 0.0) if label is not None else _no_label(raw)
-
 
 def read_dataset(path: Path, options: DataOptions, problem_type: ProblemType) -> Dataset:
     """Read a whole labelled file.
@@ -257,55 +260,17 @@ def read_dataset(path: Path, options: DataOptions, problem_type: ProblemType) ->
     """
     reader = RowReader(path, options, problem_type)
     rows = tuple(reader)
-    return Dataset(path=path, rows=rows, columns=reader.columns, problems=reader.problems, sha256=sha256_file(path))
-
-
-def label_of(raw: Any) -> str | None:
-    """The class name of a raw value, or None if it is missing or cannot be one."""
-    if type(raw) is str:
-        return raw if raw.strip() and raw not in MISSING_LABELS and _encodable(raw) else None
-    if isinstance(raw, bool):
-        return "true" if raw else "false"
-    if isinstance(raw, float):
-        raw = "nan" if math.isnan(raw) else repr(raw)
-    if isinstance(raw, int):
-        raw = str(raw)
-    if not isinstance(raw, str) or raw in MISSING_LABELS or not raw.strip() or not _encodable(raw):
-        return None
-    return str(raw)
-
-
-def number_of(raw: Any) -> float | None:
-    """The finite number of a raw value, or None."""
-    if not isinstance(raw, str | int | float) or isinstance(raw, bool):
-        return None
-    try:
-        value = float(raw)
-    except (ValueError, OverflowError):
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _no_label(raw: Any) -> str:
-    if isinstance(raw, str) and not raw.strip():
-        return NO_LABEL
-    if isinstance(raw, str | float):
-        return f"the label is {str(raw)!r}, which marks a missing value" if _encodable(str(raw)) else "broken label"
-    return f"the label is a {kind_name(raw)}"
-
-
-def _several(raw: Any, separator: str | None) -> tuple[tuple[str, ...], float] | str:
-    """A list is a list of labels, an empty list none, a string one label or several between separators."""
-    if isinstance(raw, str) and not isinstance(raw, Number):
-        parts = [raw] if separator is None else [part.strip() for part in raw.split(separator)]
-        raw = [part for part in parts if part.strip()]
-    elif not isinstance(raw, list | tuple):
-        raw = [raw]
-    labels = [label_of(item) for item in raw]
-    for label, item in zip(labels, raw, strict=True):
-        if label is None:
-            return _no_label(item)
-    return tuple(dict.fromkeys(label for label in labels if label is not None)), 0.0
+    files = files_of(path)
+    digests = [sha256_file(file) for file in files]
+    return Dataset(
+        path=path,
+        rows=rows,
+        columns=reader.columns,
+        problems=reader.problems,
+        sha256=digests[0] if files == [path] else hashlib.sha256("".join(digests).encode()).hexdigest(),
+        size_bytes=sum(file.stat().st_size for file in files),
+        classes=reader.classes,
+    )
 
 
 def _text_columns(table: Table, path: Path, options: DataOptions) -> tuple[str, str | None]:
@@ -324,19 +289,13 @@ def _text_columns(table: Table, path: Path, options: DataOptions) -> tuple[str, 
     return first, None if pair is None else take(pair, (), "--pair-column")
 
 
-def _label_column(table: Table, path: Path, options: DataOptions, problem_type: ProblemType) -> str:
+def _label_columns(table: Table, path: Path, options: DataOptions, problem_type: ProblemType) -> tuple[str, ...]:
     label = options.label_column
     if label is None and not options.header and len(table.columns) == 2:
         label = "1"
+    if label is not None and problem_type == "multi_label_classification" and label not in table.columns:
+        names = [name.strip() for name in label.split(",")]
+        if len(names) > 1:
+            return tuple(pick(table, path, name, (), "label", "--label-column") for name in names)
     usual = SCORE_COLUMNS if problem_type == "regression" else LABEL_COLUMNS
-    return pick(table, path, label, usual, "label", "--label-column")
-
-
-def _encodable(text: str) -> bool:
-    if text.isascii():  # most are, and Python knows it without looking
-        return True
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    return (pick(table, path, label, usual, "label", "--label-column"),)
