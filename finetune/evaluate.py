@@ -16,7 +16,7 @@ from finetune.trained_on import refuse_training_data
 from labelled.labels import LabelSet, unnamed
 from labelled.metrics import evaluate_logits
 from labelled.reader import DataOptions, Dataset, read_dataset
-from labelled.rows import encode_rows, targets_of
+from labelled.rows import EncodedRows, encode_rows, targets_of
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -64,10 +64,11 @@ def score_file(
     targets = targets_of(dataset.rows, labels, scorer.problem_type)
     logits = score_texts(scorer, texts, advance=advance)
     figures = evaluate_logits(logits, targets, scorer.labels, scorer.problem_type)
-    truncated = sum(text.truncated for text in texts)
+    encoded = EncodedRows(texts, targets)
     intervals = bootstrap(figure_of_rows(logits, targets, scorer.problem_type), len(targets))
     figures |= {"intervals_95": {name: list(ends) for name, ends in intervals.items()}}
-    figures = {"model": scorer.name, "data": dataset.fingerprint(), "truncated_rows": truncated, **figures}
+    cut = {"truncated_rows": encoded.truncated, "cut_tokens": encoded.cut_tokens}
+    figures = {"model": scorer.name, "data": dataset.fingerprint(), **cut, **figures}
     return Scored(figures=figures, logits=logits, targets=targets, dataset=dataset)
 
 

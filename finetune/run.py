@@ -30,6 +30,7 @@ from finetune.start import Start
 from finetune.targets import state_path
 from finetune.torch_scorer import TorchScorer
 from finetune.tries import Tries, check_recipes, prepare
+from labelled.fit import fit_of
 from labelled.metrics import evaluate_logits
 from labelled.reader import DataOptions
 from labelled.rows import EncodedRows, encode_rows, targets_of
@@ -193,7 +194,10 @@ def _introduce(
         if file is not None and file.problems.total:
             say(f"left out {file.problems.total} rows of {file.path}; the first: {file.problems.shown[0]}")
     if cut := rows.truncated + dev.truncated:
-        say(f"{cut} texts are longer than {config.max_length} tokens and lose their end")
+        lost = rows.cut_tokens + dev.cut_tokens
+        say(f"{cut} texts are longer than {config.max_length} tokens and lose their end, {lost:,} tokens together")
+    if warning := fit_of(start.text_encoder, [row.text for row in inputs.train]).warning:
+        say(f"warning: {start.source} does not fit the texts: {warning}")
     if inputs.repeats.alike or inputs.repeats.contradicting:
         remedy = "repeats are left out" if config.drop_repeats else "--drop-repeats leaves repeats out"
         say(f"{inputs.train_file.path}: {inputs.repeats}; {remedy}")

@@ -116,7 +116,8 @@ def evaluate(
         print_figures(figures, scorer.labels, f"{model} on {data}", screen)
         if figures["truncated_rows"]:
             limit = scorer.text_encoder.max_length
-            screen.print(f"{figures['truncated_rows']} texts are longer than {limit} tokens and lost their end.")
+            rows, tokens = figures["truncated_rows"], figures["cut_tokens"]
+            screen.print(f"{rows} texts are longer than {limit} tokens and lost their end, {tokens:,} tokens together.")
         if figures["data"]["skipped_rows"]:
             screen.print(f"{figures['data']['skipped_rows']} rows could not be used and were left out.")
         if scorer.trained_on.get(scored.dataset.sha256) == "dev":

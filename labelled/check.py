@@ -8,10 +8,11 @@ knowing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from itertools import combinations
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 
@@ -19,9 +20,9 @@ from contract.errors import listing
 from labelled.drift import Drift, drift
 from labelled.fit import Fit
 from labelled.labels import in_order
-from labelled.oddities import COMPOSED, CONTROL, DECOMPOSED, MOJIBAKE, REPLACEMENT
+from labelled.oddities import COMPOSED, CONTROL, DECOMPOSED, MOJIBAKE, REPLACEMENT, oddities
 from labelled.reader import EMPTY_TEXT, MISSING_TEXT
-from labelled.scan import Numbers, Scan
+from labelled.scan import Numbers, Scan, same_text
 from labelled.targets import NO_LABEL
 
 SHOWN_PLACES = 5
@@ -148,8 +149,9 @@ def _file(scan: Scan, max_length: int | None) -> dict[str, Any]:
         "characters": lengths(scan.characters),
         "words": lengths(scan.words),
     }
-    if scan.label_rows:
-        described["labels"] = {label: scan.label_rows[label] for label in in_order(scan.label_rows)}
+    counts = scan.label_rows
+    if counts:
+        described["labels"] = {label: counts.get(label, 0) for label in scan.classes or in_order(counts)}
     if len(scan.values):
         described["values"] = {
             "mean": float(scan.values.mean()),
@@ -205,12 +207,15 @@ def _within(scan: Scan, name: str, max_length: int | None, *, composed: bool, tr
     rare = [label for label, count in classes.items() if count == 1] if training else []
     if rare:
         message = f"{listing(rare, 5)}; such a row is in training or in dev, never in both"
-        note(
-            "labels of one row",
-            np.concatenate([scan.places_of(label) for label in rare[:SHOWN_PLACES]]),
-            message,
-            count=len(rare),
-        )
+        note("labels of one row", _firsts(scan, rare), message, count=len(rare))
+    if unused := [name for name in scan.classes if name not in classes]:
+        note("labels without a row", scan.places[:0], f"{listing(unused, 5)}; the file names them", count=len(unused))
+    if odd := [label for label in classes if set(oddities(label)) - {COMPOSED, DECOMPOSED}]:
+        message = f"{listing(odd, 5)}; lost, wrongly decoded or control characters"
+        note("odd labels", _firsts(scan, odd), message, count=len(odd))
+    if twins := _twins(classes):
+        message = f"{listing(twins, 6)}; classes that differ by case, white space or normal form only"
+        note("labels that look alike", _firsts(scan, twins), message, count=len(twins))
     for oddity, message in (
         (REPLACEMENT, "U+FFFD or what became of it: characters were lost before the file was written"),
         (MOJIBAKE, "text that was decoded with a wrong encoding, such as 'Ã©' for 'é'; make the file anew"),
@@ -229,6 +234,19 @@ def _within(scan: Scan, name: str, max_length: int | None, *, composed: bool, tr
         if warning := fit_of_scan(scan).warning:
             note("unfit tokenizer", scan.places[scan.unknown > 0], warning, count=scan.rows, spoils=True)
     return found
+
+
+def _firsts(scan: Scan, labels: Sequence[str]) -> Numbers:
+    """Where some labels occur first."""
+    return np.concatenate([scan.places_of(label)[:1] for label in labels[:SHOWN_PLACES]])
+
+
+def _twins(labels: Iterable[str]) -> list[str]:
+    """Labels that are equal to another one when case, white space and normal form do not count."""
+    groups: dict[str, list[str]] = {}
+    for label in labels:
+        groups.setdefault(same_text(normalize("NFKC", label)), []).append(label)
+    return [label for group in groups.values() if len(group) > 1 for label in group]
 
 
 def _compare(left: Scan, right: Scan, names: tuple[str, str], *, trained_on: bool) -> tuple[Between, list[Finding]]:

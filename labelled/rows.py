@@ -36,6 +36,11 @@ class EncodedRows:
         """How many texts lost tokens."""
         return sum(text.truncated for text in self.texts)
 
+    @property
+    def cut_tokens(self) -> int:
+        """How many tokens they lost together."""
+        return sum(text.full_length - len(text.input_ids) for text in self.texts)
+
 
 def encode_rows(
     text_encoder: TextEncoder, rows: Sequence[Row], advance: Callable[[int], None] = lambda rows: None

@@ -46,6 +46,8 @@ class Scan:
     """Place in ``kinds`` of what a row is labelled with."""
     kinds: tuple[tuple[str, ...] | float, ...]
     """Every set of labels of the file, sorted inside; in regression every value."""
+    classes: tuple[str, ...]
+    """Every class in order, where the file itself says them."""
     characters: Numbers
     words: Numbers
     tokens: Numbers
@@ -120,6 +122,7 @@ def scan(
         alike=np.array(kept.alike),
         targets=np.array(kept.targets),
         kinds=tuple(kept.kinds),
+        classes=reader.classes,
         characters=np.array(kept.characters),
         words=np.array(kept.words),
         tokens=np.array(kept.tokens),

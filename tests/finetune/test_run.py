@@ -301,3 +301,19 @@ def test_a_finished_run_explains_itself(write: Write, tmp_path: Path) -> None:
         logits = model(**{name: torch.from_numpy(array) for name, array in encoded.items()}).double()
     expected = (logits / calibration["temperature"]).softmax(1)[0].tolist()
     assert list(scores.values()) == pytest.approx(expected, abs=2e-6)
+
+
+def test_b24_a_tokenizer_that_does_not_fit_and_b15_lost_tokens_are_told(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    chinese = write("zh.csv", "text,label\n" + "".join(f"这家店很好{n},{'ab'[n % 2]}\n" for n in range(40)))
+    base = tiny_checkpoint(tmp_path / "base", labels=("a", "b"), max_length=16)
+    go(chinese, str(base), tmp_path / "out", epochs=1)
+    said = " ".join(capsys.readouterr().err.split())
+    assert "does not fit the texts" in said
+    encoder = open_checkpoint(base).text_encoder
+    assert encoder is not None
+    full = [encoder.encode(f"这家店很好{n}").full_length for n in range(40)]
+    lost = sum(max(0, length - 16) for length in full)
+    assert f"{sum(n > 16 for n in full)} texts are longer than 16 tokens" in said
+    assert f"{lost:,} tokens together" in said

@@ -179,3 +179,25 @@ def test_tokens_and_what_is_cut_equal_an_encoding(write: Write, tmp_path: Path) 
         tokens = report.as_json()["files"][0]["tokens"]
         assert tokens["cut_rows"] == sum(length > limit for length in full)
         assert tokens["cut_tokens"] == sum(max(0, length - limit) for length in full)
+
+
+def test_labels_are_looked_at_too(write: Write, cases: Path) -> None:
+    path = write("a.csv", "text,label\na,pos\nb,Pos\nc, pos\nd,neg\ne,ne\u0301g\nf,n\u00e9g\n")
+    twins = found(examine([scanned(path)]), "labels that look alike")
+    assert twins is not None
+    assert (twins.count, twins.places) == (5, (2, 3, 4, 6, 7))
+    wrong = examine([scanned(cases / "B02_gbk.csv", encoding="latin-1")])
+    odd = found(wrong, "odd labels")
+    assert odd is not None
+    assert odd.count == 3
+    assert found(wrong, "mojibake") is not None
+    assert found(examine([scanned(cases / "B02_gbk.csv", encoding="gbk")]), "odd labels") is None
+
+
+def test_classes_without_a_row_are_shown(cases: Path) -> None:
+    several: ProblemType = "multi_label_classification"
+    report = examine([scanned(cases / "B14_columns.csv", several, label_column="toxic,insult,threat")])
+    assert report.as_json()["files"][0]["labels"] == {"toxic": 1, "insult": 1, "threat": 0}
+    unused = found(report, "labels without a row")
+    assert unused is not None
+    assert "'threat'" in unused.message
