@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.encoding import TextEncoder
@@ -41,6 +41,7 @@ words = st.sampled_from(["a", "A", "b", "ß", "SS"])
 rows = st.lists(st.tuples(st.lists(words, min_size=1, max_size=2), st.sampled_from("xyz")), min_size=1, max_size=25)
 
 
+@settings(deadline=None)  # files and a first import
 @given(rows, rows)
 def test_counts_equal_those_of_pandas(
     tmp_path_factory: pytest.TempPathFactory, train: list[tuple[list[str], str]], dev: list[tuple[list[str], str]]

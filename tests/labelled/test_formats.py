@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.feather
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from contract.errors import DataError
@@ -98,6 +98,7 @@ values = st.lists(
 )
 
 
+@settings(deadline=None)  # files and a first import
 @given(values, st.sampled_from(["lz4", "zstd", "uncompressed"]), st.booleans())
 def test_arrow_holds_what_pyarrow_says(
     tmp_path_factory: pytest.TempPathFactory, content: list[tuple[str, str]], codec: str, large: bool
