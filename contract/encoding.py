@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -39,6 +39,17 @@ class EncodedText:
     def truncated(self) -> bool:
         """Whether tokens were cut."""
         return self.full_length > len(self.input_ids)
+
+
+class Measured(NamedTuple):
+    """What a tokenizer makes of a text."""
+
+    tokens: int
+    """Before truncation, special tokens included."""
+    unknown: int
+    """Those of them that stand for what the vocabulary lacks."""
+    read: int
+    """A hash of what the model reads of a text that is too long, cut on the right; 0 for others."""
 
 
 class TextEncoder:
@@ -124,10 +135,8 @@ class TextEncoder:
         """How many special tokens frame a text or pair."""
         return int(self._specials[not isinstance(text, str)])
 
-    def measure(self, texts: Sequence[Text]) -> list[tuple[int, int]]:
-        """(tokens before truncation, special tokens included; unknown ones among them) of texts, several times as fast
-        as encoding them. The texts must be free of lone surrogates.
-        """  # noqa: D205
+    def measure(self, texts: Sequence[Text]) -> list[Measured]:
+        """Tokens of texts, several times as fast as encoding them. The texts must be free of lone surrogates."""
         flat = [part for text in texts for part in ((text,) if isinstance(text, str) else text)]
         pieces = iter(self._splitter.encode_batch_fast(flat, add_special_tokens=False))
         found = []
@@ -135,8 +144,14 @@ class TextEncoder:
             parts = [next(pieces)] if isinstance(text, str) else [next(pieces), next(pieces)]
             tokens = sum(map(len, parts)) + self.specials(text)
             unknown = 0 if self.unknown_id is None else sum(part.ids.count(self.unknown_id) for part in parts)
-            found.append((tokens, unknown))
+            found.append(Measured(tokens, unknown, self._hash_of_read(parts) if tokens > self.max_length else 0))
         return found
+
+    def _hash_of_read(self, parts: list[Encoding]) -> int:
+        """A hash of the ids that stay of a text or pair that is too long, cut on the right."""
+        room = self.max_length - int(self._specials[len(parts) == 2])
+        keep = (room,) if len(parts) == 1 else _longest_first((len(parts[0]), len(parts[1])), room)
+        return hash(tuple(tuple(part.ids[:count]) for part, count in zip(parts, keep, strict=True)))
 
     def _cut(self, first: Encoding, second: Encoding | None, truncation: Truncation, index: int) -> int:
         """Cut the sides to the limit, in place; the number of tokens before, special tokens included."""

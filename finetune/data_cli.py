@@ -114,14 +114,12 @@ def check(
     if model is not None:
         from finetune.data_tokenizer import tokenizer_of
 
-        text_encoder = tokenizer_of(model, files[0], options)
+        text_encoder = tokenizer_of(model, files[0], options, max_length)
     scans = []
     for file, reader in zip(files, readers, strict=True):
         with counting(f"reading {file}", None) as advance:
             scans.append(scan(reader, text_encoder, advance))
-    if text_encoder is not None:
-        max_length = min(max_length or text_encoder.max_length, text_encoder.max_length)
-    report = examine(scans, max_length)
+    report = examine(scans, None if text_encoder is None else text_encoder.max_length)
     if as_json:
         typer.echo(json.dumps(report.as_json(), indent=2, ensure_ascii=False, allow_nan=False))
     else:

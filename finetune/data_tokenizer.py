@@ -17,8 +17,14 @@ LEARNED_TEXTS = 100_000
 """More texts hardly change a vocabulary and take minutes."""
 
 
-def tokenizer_of(model: str, train: Path, options: DataOptions) -> TextEncoder:
+def tokenizer_of(model: str, train: Path, options: DataOptions, max_length: int | None = None) -> TextEncoder:
     """That of a model folder, or the one that a preset would learn from (the beginning of) the training file.
+
+    Args:
+        model: a folder or the name of a preset.
+        train: the training file.
+        options: how it is read.
+        max_length: most tokens of a text, if fewer than the model has positions for.
 
     Raises:
         CheckpointError: there is neither such a folder nor such a preset, or the folder has no tokenizer.
@@ -31,7 +37,7 @@ def tokenizer_of(model: str, train: Path, options: DataOptions) -> TextEncoder:
         tokenizer = train_tokenizer(rows, family=shape.model_type, kind="bpe", vocab_size=shape.vocab_size)
         return TextEncoder(
             tokenizer,
-            max_length=shape.max_length,
+            max_length=min(max_length or shape.max_length, shape.max_length),
             pad_token_id=shape.pad_token_id,
             type_vocab_size=shape.type_vocab_size,
         )
@@ -42,4 +48,11 @@ def tokenizer_of(model: str, train: Path, options: DataOptions) -> TextEncoder:
     text_encoder = open_checkpoint(Path(model)).text_encoder
     if text_encoder is None:
         raise CheckpointError(f"{model} has no tokenizer files; copy those of the model into it.")
-    return text_encoder
+    if max_length is None or max_length >= text_encoder.max_length:
+        return text_encoder
+    return TextEncoder(
+        text_encoder.tokenizer,
+        max_length=max_length,
+        pad_token_id=text_encoder.pad_token_id,
+        type_vocab_size=text_encoder.type_vocab_size,
+    )

@@ -193,7 +193,7 @@ def _within(scan: Scan, name: str, max_length: int | None, *, composed: bool, tr
     classes = scan.label_rows
     if not len(scan.values) and len(classes) < 2 and scan.rows:
         note("one class", scan.places[:1], "a training needs two", count=1, spoils=True)
-    texts, rows = _conflicts(scan)
+    texts, rows = _conflicts(scan.alike, scan.targets)
     message = "texts that are equal, case and white space aside, and labelled differently: no model learns both"
     note("conflicting labels", scan.places[rows], message, count=texts, spoils=not len(scan.values))
     exact = _repeats(scan.exact, scan.targets)
@@ -231,6 +231,11 @@ def _within(scan: Scan, name: str, max_length: int | None, *, composed: bool, tr
             cut = int(scan.tokens[over].sum()) - max_length * int(over.sum())
             message = f"they lose {cut:,} tokens at {max_length}, {cut / scan.tokens.sum():.1%} of all"
             note("truncated", scan.places[over], message)
+            texts, rows = _conflicts(scan.read[over], scan.targets[over])
+            message = (
+                "their ends differ, what is read of them is equal, their labels differ; a longer --max-length may help"
+            )
+            note("equal when truncated", scan.places[over][rows], message, count=texts)
         if warning := fit_of_scan(scan).warning:
             note("unfit tokenizer", scan.places[scan.unknown > 0], warning, count=scan.rows, spoils=True)
     return found
@@ -298,13 +303,13 @@ def _repeats(*keys: Numbers) -> Numbers:
     return np.sort(order[1:][same])
 
 
-def _conflicts(scan: Scan) -> tuple[int, Numbers]:
+def _conflicts(keys: Numbers, targets: Numbers) -> tuple[int, Numbers]:
     """Number of texts with more than one target, and the positions of all their rows."""
-    texts, number = np.unique(scan.alike, return_inverse=True)
-    first = np.full(len(texts), -1, dtype=scan.targets.dtype)
-    first[number] = scan.targets  # any one of the targets of a text
+    texts, number = np.unique(keys, return_inverse=True)
+    one = np.zeros(len(texts), dtype=targets.dtype)
+    one[number] = targets  # any one of the targets of a text
     disputed = np.zeros(len(texts), dtype=bool)
-    disputed[number[first[number] != scan.targets]] = True
+    disputed[number[one[number] != targets]] = True
     return int(disputed.sum()), np.flatnonzero(disputed[number])
 
 

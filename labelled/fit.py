@@ -51,7 +51,7 @@ def fit_of(text_encoder: TextEncoder, texts: Sequence[Text]) -> Fit:
     measured = text_encoder.measure(sample)
     specials = [text_encoder.specials(text) for text in sample]
     return Fit(
-        tokens=sum(tokens for tokens, _ in measured) - sum(specials),
-        unknown=sum(unknown for _, unknown in measured),
+        tokens=sum(each.tokens for each in measured) - sum(specials),
+        unknown=sum(each.unknown for each in measured),
         characters=sum(len(text) + 1 if isinstance(text, str) else len(text[0]) + len(text[1]) + 2 for text in sample),
     )

@@ -54,6 +54,8 @@ class Scan:
     """Special tokens included, before truncation; empty without a tokenizer."""
     unknown: Numbers
     """Tokens that stand for what the vocabulary lacks; empty without a tokenizer."""
+    read: Numbers
+    """Hash of what a model reads of each text that is too long for it, 0 for others; empty without a tokenizer."""
     specials: int
     """Special tokens of each row; 0 without a tokenizer."""
     odd: Mapping[str, Numbers]
@@ -109,9 +111,10 @@ def scan(
     while chunk := list(islice(outcomes, CHUNK_ROWS)):
         rows = kept.add(chunk)
         if text_encoder is not None:
-            for tokens, unknown in text_encoder.measure([row.text for row in rows]):
+            for tokens, unknown, read in text_encoder.measure([row.text for row in rows]):
                 kept.tokens.append(tokens)
                 kept.unknown.append(unknown)
+                kept.read.append(read)
         advance(len(chunk))
     return Scan(
         path=reader.path,
@@ -127,6 +130,7 @@ def scan(
         words=np.array(kept.words),
         tokens=np.array(kept.tokens),
         unknown=np.array(kept.unknown),
+        read=np.array(kept.read),
         specials=0 if text_encoder is None or kept.last_text is None else text_encoder.specials(kept.last_text),
         odd={oddity: np.array(places) for oddity, places in kept.odd.items()},
         bad={reason: np.array(places) for reason, places in kept.bad.items()},
@@ -141,7 +145,7 @@ class _Kept:
         self.place = "line"
         self.places, self.exact, self.alike = array("q"), array("q"), array("q")
         self.targets, self.characters, self.words = array("i"), array("i"), array("i")
-        self.tokens, self.unknown = array("i"), array("i")
+        self.tokens, self.unknown, self.read = array("i"), array("i"), array("q")
         self.last_text: Text | None = None
         self.kinds: dict[tuple[str, ...] | float, int] = {}
         self.odd: defaultdict[str, array[int]] = defaultdict(lambda: array("q"))

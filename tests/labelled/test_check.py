@@ -14,7 +14,7 @@ from contract.scores import ProblemType
 from labelled.check import Finding, Report, examine, lengths
 from labelled.reader import DataOptions, RowReader
 from labelled.scan import Scan, scan
-from tests.tiny import tiny_checkpoint
+from tests.tiny import tiny_checkpoint, tiny_tokenizer
 
 Write = Callable[[str, str | bytes], Path]
 
@@ -174,7 +174,8 @@ def test_tokens_and_what_is_cut_equal_an_encoding(write: Write, tmp_path: Path) 
     texts = [" ".join(["text 1 good"] * n) for n in range(1, 30)]
     path = write("a.csv", "text,label\n" + "".join(f"{text},{'ab'[n % 2]}\n" for n, text in enumerate(texts)))
     for limit in (8, encoder.max_length):
-        report = examine([scan(RowReader(path, DataOptions(), "single_label_classification"), encoder)], limit)
+        cutter = TextEncoder(encoder.tokenizer, max_length=limit, pad_token_id=0)
+        report = examine([scan(RowReader(path, DataOptions(), "single_label_classification"), cutter)], limit)
         full = [item.full_length for item in encoder.encode_batch(texts)]
         assert list(report.scans[0].tokens) == full
         tokens = report.as_json()["files"][0]["tokens"]
@@ -202,3 +203,17 @@ def test_classes_without_a_row_are_shown(cases: Path) -> None:
     unused = found(report, "labels without a row")
     assert unused is not None
     assert "'threat'" in unused.message
+
+
+def test_b15_texts_that_only_their_ends_tell_apart(cases: Path) -> None:
+    encoder = TextEncoder(tiny_tokenizer(), max_length=512, pad_token_id=0)
+    reader = RowReader(cases / "B15_tail_evidence.csv", DataOptions(), "single_label_classification")
+    report = examine([scan(reader, encoder)], 512)
+    assert counts(report, "B15_tail_evidence.csv")["truncated"] == 2
+    equal = found(report, "equal when truncated")
+    assert equal is not None
+    assert (equal.count, equal.places) == (1, (2, 3))
+    assert found(report, "conflicting labels") is None
+    longer = TextEncoder(tiny_tokenizer(), max_length=100_000, pad_token_id=0)
+    reader = RowReader(cases / "B15_tail_evidence.csv", DataOptions(), "single_label_classification")
+    assert found(examine([scan(reader, longer)], 100_000), "equal when truncated") is None

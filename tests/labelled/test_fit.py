@@ -65,9 +65,23 @@ def test_measuring_equals_encoding(texts: list[str]) -> None:
         TextEncoder(tiny_tokenizer("albert"), max_length=8, pad_token_id=0, type_vocab_size=2),
     ):
         whole = [item.full_length for item in encoder.encode_batch(texts)]
-        assert [tokens for tokens, _ in encoder.measure(texts)] == whole
+        assert [each.tokens for each in encoder.measure(texts)] == whole
     encoder = wordpiece("a good film 店 很", lowercase=True)
     long = TextEncoder(encoder.tokenizer, max_length=512, pad_token_id=0, type_vocab_size=2)
-    assert [unknown for _, unknown in long.measure(texts)] == [
+    assert [each.unknown for each in long.measure(texts)] == [
         int((item.input_ids == 1).sum()) for item in long.encode_batch(texts)
     ]
+
+
+def test_what_is_read_of_long_texts_is_equal_exactly_if_the_ids_are() -> None:
+    encoder = TextEncoder(tiny_tokenizer("albert"), max_length=9, pad_token_id=0, type_vocab_size=2)
+    base = "one two three four five six seven"
+    texts = [base + " good", base + " bad", "short", "another " + base, (base, base + " x"), (base, base + " y")]
+    ids = [tuple(item.input_ids) for item in encoder.encode_batch(texts)]
+    read = [each.read for each in encoder.measure(texts)]
+    cut = [item.truncated for item in encoder.encode_batch(texts)]
+    assert [value != 0 for value in read] == cut
+    for first in range(len(texts)):
+        for second in range(len(texts)):
+            if cut[first] and cut[second]:
+                assert (read[first] == read[second]) == (ids[first] == ids[second])
